@@ -39,9 +39,12 @@ class Table:
     def arrow(self) -> pa.Schema:
         """Arrow schema with unit and meaning in the field metadata and the version in the schema's."""
         fields = [
-            pa.field(c.name, c.type, c.nullable, metadata={"unit": c.unit, "doc": c.doc}) for c in self.columns
+            pa.field(c.name, c.type, c.nullable, metadata={"unit": c.unit, "doc": c.doc})
+            for c in self.columns
         ]
-        return pa.schema(fields, metadata={"pddbench_table": self.name, "pddbench_schema": str(SCHEMA_VERSION)})
+        return pa.schema(
+            fields, metadata={"pddbench_table": self.name, "pddbench_schema": str(SCHEMA_VERSION)}
+        )
 
 
 def _id(name: str, doc: str) -> Column:
@@ -96,11 +99,16 @@ REQUESTS: Final = Table(
         ),
         _text("output_digest", "hex xxh64-style digest of the output ids: equal digests, equal tokens"),
         Column("output_ids", pa.list_(pa.int32()), "", "the output ids, when the experiment keeps them"),
-        _id("status", "'ok', 'error', 'timeout', 'cancelled' (by the client's plan) or 'unfinished' (cut by the end)"),
+        _id(
+            "status",
+            "'ok', 'error', 'timeout', 'cancelled' (by the client's plan) or 'unfinished' (cut by the end)",
+        ),
         _text("error", "one line: what failed and where"),
         _count("http_status", "", "HTTP status; null when no response came"),
         _id("clock_source", "'kernel' (SO_TIMESTAMPNS) or 'user' for this request's receive stamps"),
-        _count("merged_reads", "", "reads whose kernel stamp covers more than one token event", nullable=False),
+        _count(
+            "merged_reads", "", "reads whose kernel stamp covers more than one token event", nullable=False
+        ),
         _count("retries", "", "attempts beyond the first", nullable=False),
         _id("shard", "load generator process that sent it"),
     ),
@@ -113,7 +121,9 @@ HANDOFFS: Final = Table(
     (
         _id("request_id", "joins requests"),
         _id("session_id", "prompt cache key of the request"),
-        _id("pipeline", "'colocated', 'direct' (P-MD), 'relayed' (P-RLD-MD), 'local' (P-RLD) or 'append' (MD)"),
+        _id(
+            "pipeline", "'colocated', 'direct' (P-MD), 'relayed' (P-RLD-MD), 'local' (P-RLD) or 'append' (MD)"
+        ),
         _text("handoff_mode", "'one_shot' or 'catch_up' as taken; null without a handoff"),
         _text("handoff_payload", "'extend_decode' or 'kv_transfer'; null without a handoff"),
         _text("prefill_worker", "worker that prefilled (the last one, after a retry)"),
@@ -134,7 +144,11 @@ HANDOFFS: Final = Table(
         _at("main_transfer_start_ns", "KV to MD began"),
         _at("main_transfer_done_ns", "MD holds the prompt's KV"),
         _count("main_kv_bytes", "bytes", "KV payload sent to MD across the WAN"),
-        _count("saved_kv_bytes", "bytes", "KV payload not sent because the odd-traffic filter stopped the transfer"),
+        _count(
+            "saved_kv_bytes",
+            "bytes",
+            "KV payload not sent because the odd-traffic filter stopped the transfer",
+        ),
         _at("relay_first_token_ns", "first eager token from RLD"),
         _count("relay_tokens", "tokens", "output tokens made by RLD that reached the client"),
         _at("handoff_start_ns", "the handoff was decided (MD's KV had landed)"),
@@ -179,7 +193,9 @@ LINK_SAMPLES: Final = Table(
         _id("profile", "name of the profile in force"),
         _count("sent_bytes", "bytes", "carried since the run began"),
         _count("sent_packets", "packets", "carried since the run began"),
-        _count("dropped_packets", "packets", "dropped by the qdisc (loss and queue limit) since the run began"),
+        _count(
+            "dropped_packets", "packets", "dropped by the qdisc (loss and queue limit) since the run began"
+        ),
         _count("overlimits", "packets", "qdisc overlimits since the run began"),
         _count("backlog_bytes", "bytes", "queued now"),
         _count("rate_bit_s", "bit/s", "configured rate; null when unlimited"),
