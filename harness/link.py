@@ -6,10 +6,12 @@ A profile is per direction and one-way. A driver that cannot do a parameter refu
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class Cluster(enum.StrEnum):
@@ -17,12 +19,22 @@ class Cluster(enum.StrEnum):
     B = "B"
 
 
+class JitterDistribution(enum.StrEnum):
+    """Shape of the jitter around `delay_ms`; `jitter_ms` is its standard deviation (uniform: half width)."""
+
+    UNIFORM = "uniform"
+    NORMAL = "normal"
+    PARETO = "pareto"
+    PARETONORMAL = "paretonormal"
+
+
 class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shaping of one direction. `None` or 0 means: not shaped."""
+    """Shaping of one direction. `None` or 0 means: not shaped. ValueError for what cannot be."""
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
-    jitter_distribution: str = "normal"
+    """Keeps the order of the packets: only `reorder_pct` reorders."""
+    jitter_distribution: JitterDistribution = JitterDistribution.NORMAL
     loss_pct: float = 0.0
     burst_loss_enter_pct: float = 0.0
     """Gilbert-Elliott: chance per packet to enter the lossy state (in which every packet is lost)."""
@@ -30,10 +42,40 @@ class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Gilbert-Elliott: chance per packet to leave it."""
     rate_mbit: float | None = None
     queue_packets: int | None = None
-    """Queue limit; None sizes it from rate x delay so that the queue itself drops nothing unasked."""
+    """Packets the bottleneck holds, those in flight not counted; None sizes it so that the windows of 16 TCP
+    flows fit (see `docs/wan.md`)."""
     reorder_pct: float = 0.0
     duplicate_pct: float = 0.0
     corrupt_pct: float = 0.0
+    down: bool = False
+    """Nothing passes in this direction: a partition."""
+
+    def __post_init__(self) -> None:
+        for name in ("delay_ms", "jitter_ms"):
+            if not 0 <= getattr(self, name) <= 60_000:
+                raise ValueError(f"{name}: {getattr(self, name)} is not within 0 to 60000")
+        for name in (
+            "loss_pct",
+            "burst_loss_enter_pct",
+            "burst_loss_leave_pct",
+            "reorder_pct",
+            "duplicate_pct",
+            "corrupt_pct",
+        ):
+            if not 0 <= getattr(self, name) <= 100:
+                raise ValueError(f"{name}: {getattr(self, name)} is not within 0 to 100")
+        if self.jitter_ms > self.delay_ms:
+            raise ValueError(f"jitter_ms: {self.jitter_ms} exceeds delay_ms {self.delay_ms}")
+        if self.loss_pct and self.burst_loss_enter_pct:
+            raise ValueError("loss_pct and burst_loss_enter_pct: one loss model a direction, not both")
+        if self.burst_loss_enter_pct and not self.burst_loss_leave_pct:
+            raise ValueError("burst_loss_leave_pct: 0 never leaves the lossy state; down = true says that")
+        if self.reorder_pct and not self.delay_ms:
+            raise ValueError("reorder_pct needs delay_ms: a packet overtakes by skipping the delay")
+        if self.rate_mbit is not None and not 0.01 <= self.rate_mbit <= 100_000:
+            raise ValueError(f"rate_mbit: {self.rate_mbit} is not within 0.01 to 100000 (none: leave it out)")
+        if self.queue_packets is not None and not 1 <= self.queue_packets <= 10_000_000:
+            raise ValueError(f"queue_packets: {self.queue_packets} is not within 1 to 10000000")
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +85,11 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     a_to_b: Direction
     b_to_a: Direction
     source: str = ""
+
+    @property
+    def rtt_ms(self) -> float:
+        """Round trip of an empty link."""
+        return self.a_to_b.delay_ms + self.b_to_a.delay_ms
 
 
 class LinkDescription(msgspec.Struct, frozen=True):
@@ -74,7 +121,7 @@ class LinkSample(msgspec.Struct, frozen=True):
     retransmits: int | None = None
 
 
-class LinkError(Exception):
+class LinkError(RuntimeError):
     """One line: what could not be done, where, and what would be right."""
 
 
@@ -83,6 +130,11 @@ class Link(Protocol):
 
     @property
     def description(self) -> LinkDescription: ...
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """Name → pid of the link's own processes, for the ledger that a later start sweeps by."""
+        ...
 
     def host(self, cluster: Cluster) -> str:
         """The address that processes of this cluster bind to."""
