@@ -6,6 +6,6 @@ routed endpoint of B gets a listener; all connections of a direction share one l
     socket → Flow.queue → Line (fair by deficit round robin, rate) → Flow.wire (delay, jitter) → socket
 
 What a flow holds is bounded by a window of about twice rate x round trip, which grows as in TCP's slow start
-and is credited one round trip after the bytes left: no long queue hides here, and a sender that gives up saves
-the bytes it has not sent.
+and is credited one round trip after the bytes left: no long queue hides here, and a sender that gives up
+saves the bytes it has not sent.
 """

@@ -1,0 +1,275 @@
+"""What every link driver must do. A driver's test module subclasses `LinkConformance` and names itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from adapters.links import open_link
+from harness.link import Cluster, Direction, LinkError, LinkProfile
+
+PEER = str(Path(__file__).with_name("peer.py"))
+SEED = 20
+
+
+def both(name="test", **fields):
+    direction = Direction(**fields)
+    return LinkProfile(name=name, a_to_b=direction, b_to_a=direction)
+
+
+class Peers:
+    """Programs at both ends of a link: a server in B, clients in A."""
+
+    def __init__(self, link):
+        self.link = link
+
+    async def __aenter__(self):
+        self.server = await self._start(Cluster.B, "serve", self.link.host(Cluster.B))
+        port = (await self.server_says())["port"]
+        self.address = await self.link.route(self.link.host(Cluster.B), port)
+        return self
+
+    async def __aexit__(self, *exc):
+        self.server.stdin.close()
+        await asyncio.wait_for(self.server.wait(), 10)
+
+    async def server_says(self):
+        return json.loads(await asyncio.wait_for(self.server.stdout.readline(), 20))
+
+    async def start(self, verb, number):
+        host, port = self.address
+        return await self._start(Cluster.A, verb, host, str(port), str(number))
+
+    async def run(self, verb, number, timeout_s=60):
+        process = await self.start(verb, number)
+        out, _ = await asyncio.wait_for(process.communicate(), timeout_s)
+        assert process.returncode == 0, out
+        return json.loads(out)
+
+    async def _start(self, cluster, *arguments):
+        return await asyncio.create_subprocess_exec(
+            *self.link.command_prefix(cluster),
+            sys.executable,
+            PEER,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+
+@contextlib.asynccontextmanager
+async def peers(driver, profile, run_dir):
+    link = await open_link(driver, profile, run_dir=run_dir, seed=SEED)
+    try:
+        async with Peers(link) as ends:
+            yield ends
+    finally:
+        await link.aclose()
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def wait_until(condition, timeout_s=15):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{condition} not met in {timeout_s} s"
+        time.sleep(0.02)
+
+
+class LinkConformance:
+    driver: str
+    rtt_tolerance_ms: float
+    delays_ms: tuple[float, ...]
+    rates_mbit: tuple[float, ...]
+    rate_seconds: float
+    byte_overhead: tuple[float, float]
+    """Carried bytes divided by payload bytes: least and most."""
+
+    def use(self, coroutine):
+        return asyncio.run(coroutine)
+
+    def test_median_rtt_is_the_profile_s(self, tmp_path):
+        async def body():
+            found = {}
+            async with peers(self.driver, both(), tmp_path) as ends:
+                for delay_ms in self.delays_ms:
+                    await ends.link.apply(both(delay_ms=delay_ms))
+                    taken = (await ends.run("rtt", 40))["rtt_ms"]
+                    found[delay_ms * 2] = statistics.median(taken[1:])
+            return found
+
+        found = self.use(body())
+        print("median RTT by profile RTT, ms:", found)
+        for expected, median in found.items():
+            assert expected - 0.1 <= median <= expected + self.rtt_tolerance_ms, found
+
+    def test_a_flow_gets_85_to_100_percent_of_the_rate(self, tmp_path):
+        async def body():
+            found = {}
+            async with peers(self.driver, both(), tmp_path) as ends:
+                for rate in self.rates_mbit:
+                    await ends.link.apply(both(delay_ms=5, rate_mbit=rate))
+                    said = await ends.run("push", int(rate * 125_000 * self.rate_seconds))
+                    found[rate] = said["bytes"] * 8e-6 / said["seconds"]
+            return found
+
+        found = self.use(body())
+        print("Mbit/s by profile rate:", found)
+        for rate, achieved in found.items():
+            assert 0.85 * rate <= achieved <= 1.0 * rate, found
+
+    def test_a_change_of_profile_takes_effect_within_100_ms(self, tmp_path):
+        async def body():
+            taken = []
+            async with peers(self.driver, both(delay_ms=2), tmp_path) as ends:
+                for delay_ms in (20, 2, 20, 2, 20):
+                    start = time.perf_counter()
+                    await ends.link.apply(both(delay_ms=delay_ms, rate_mbit=50))
+                    taken.append((time.perf_counter() - start) * 1000)
+                median = statistics.median((await ends.run("rtt", 20))["rtt_ms"])
+            return taken, median
+
+        taken, median = self.use(body())
+        print("apply took, ms:", taken)
+        assert statistics.median(taken) <= 100
+        assert 39.9 <= median <= 41.5 + self.rtt_tolerance_ms
+
+    def test_applying_the_same_profile_again_changes_nothing(self, tmp_path):
+        async def body():
+            profile = both(delay_ms=5, rate_mbit=20)
+            async with peers(self.driver, profile, tmp_path) as ends:
+                await ends.run("push", 100_000)
+                before = await ends.link.sample()
+                description = ends.link.description
+                await ends.link.apply(profile)
+                after = await ends.link.sample()
+                assert ends.link.description == description
+            return before, after
+
+        before, after = self.use(body())
+        for old, new in zip(before, after, strict=True):
+            assert new.sent_bytes >= old.sent_bytes
+            assert new.rate_bit_s == old.rate_bit_s == 20_000_000
+
+    def test_a_profile_leaves_nothing_of_the_one_before(self, tmp_path):
+        """tc's own `replace` would keep rate, jitter and reorder."""
+
+        async def body():
+            async with peers(self.driver, both(delay_ms=20, jitter_ms=5, rate_mbit=2), tmp_path) as ends:
+                await ends.link.apply(both(delay_ms=5))
+                taken = (await ends.run("rtt", 60))["rtt_ms"][1:]
+                said = await ends.run("push", 4_000_000)
+            return taken, said["seconds"]
+
+        taken, seconds = self.use(body())
+        assert statistics.median(taken) <= 10 + self.rtt_tolerance_ms
+        assert statistics.pstdev(sorted(taken)[:-6]) < 1, "the jitter survived"
+        assert seconds < 4, "the rate survived"
+
+    def test_a_partition_of_either_direction_holds_everything_and_loses_nothing(self, tmp_path):
+        async def body(side):
+            up = both(delay_ms=1, rate_mbit=20)
+            cut = LinkProfile(
+                name="cut",
+                a_to_b=Direction(delay_ms=1, rate_mbit=20, down=side == "a_to_b"),
+                b_to_a=Direction(delay_ms=1, rate_mbit=20, down=side == "b_to_a"),
+            )
+            async with peers(self.driver, up, tmp_path) as ends:
+                process = await ends.start("push", 2_000_000)
+                await asyncio.sleep(0.5)
+                await ends.link.apply(cut)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(process.wait()), 1.0)
+                await ends.link.apply(up)
+                out, _ = await asyncio.wait_for(process.communicate(), 30)
+                return process.returncode, json.loads(out)["bytes"]
+
+        for side in ("a_to_b", "b_to_a"):
+            assert self.use(body(side)) == (0, 2_000_000)
+
+    def test_samples_count_the_bytes_of_each_direction(self, tmp_path):
+        async def body():
+            async with peers(self.driver, both(delay_ms=1, rate_mbit=100), tmp_path) as ends:
+                before = {s.direction: s for s in await ends.link.sample()}
+                await ends.run("push", 3_000_000)
+                return before, {s.direction: s for s in await ends.link.sample()}
+
+        before, after = self.use(body())
+        carried = after["a_to_b"].sent_bytes - before["a_to_b"].sent_bytes
+        least, most = self.byte_overhead
+        assert least <= carried / 3_000_001 <= most, carried
+        assert 0 < after["b_to_a"].sent_bytes - before["b_to_a"].sent_bytes < 1_000_000
+        assert after["a_to_b"].driver == self.driver
+        assert after["a_to_b"].profile == "test"
+        assert abs(after["a_to_b"].t_ns - time.time_ns()) < 60e9
+
+    def test_the_in_band_probe_tells_the_round_trip(self, tmp_path):
+        async def body():
+            seen = []
+            async with peers(self.driver, both(delay_ms=15), tmp_path) as ends:
+                for _ in range(10):
+                    await asyncio.sleep(0.15)
+                    seen += [s.rtt_ns for s in await ends.link.sample() if s.rtt_ns is not None]
+            return seen
+
+        assert statistics.median(self.use(body())) / 1e6 == pytest.approx(30, abs=0.5 + self.rtt_tolerance_ms)
+
+    def test_a_link_describes_itself(self, tmp_path):
+        async def body():
+            async with peers(self.driver, both(delay_ms=1), tmp_path) as ends:
+                return ends.link.description
+
+        description = self.use(body())
+        assert description.driver == self.driver
+        assert description.modelled == (self.driver == "relay")
+        assert description.kernel
+        assert description.details
+
+    def test_closing_twice_is_closing_once_and_ends_the_processes(self, tmp_path):
+        async def body():
+            link = await open_link(self.driver, both(), run_dir=tmp_path, seed=SEED)
+            assert all(alive(pid) for pid in link.processes.values())
+            await link.aclose()
+            await link.aclose()
+            with pytest.raises(LinkError, match="closed"):
+                await link.sample()
+            return link.processes
+
+        left = self.use(body())
+        assert left
+        wait_until(lambda: not any(alive(pid) for pid in left.values()))
+
+    def test_a_killed_runner_leaves_no_process_of_the_link(self, tmp_path):
+        program = (
+            "import asyncio, json, sys; from pathlib import Path\n"
+            "from adapters.links import open_link, named\n"
+            "async def main():\n"
+            f"    link = await open_link({self.driver!r}, named('unshaped'),\n"
+            "        run_dir=Path(sys.argv[1]), seed=1)\n"
+            "    print(json.dumps(dict(link.processes)), flush=True)\n"
+            "    await asyncio.sleep(60)\n"
+            "asyncio.run(main())\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        ) as runner:
+            owned = json.loads(runner.stdout.readline())
+            assert all(alive(pid) for pid in owned.values())
+            os.kill(runner.pid, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in owned.values()))
