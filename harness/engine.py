@@ -42,9 +42,29 @@ class EngineInfo(msgspec.Struct, frozen=True):
     emulated: bool = False
 
 
+class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to load. An engine refuses values it cannot serve by name; sizes are its whole capacity."""
+
+    model: str = "tiny"
+    """A name the engine knows, or the path of a model file."""
+    model_sha256: str | None = None
+    """Wanted hash of the model file; another one is refused."""
+    max_sequences: int = 32
+    """Open and cached sequences together."""
+    max_context_tokens: int = 4096
+    """Positions of one sequence."""
+    capacity_tokens: int | None = None
+    """Positions of all sequences together; None: all that the engine can hold."""
+    batch_tokens: int = 512
+    """Ids computed in one step at most: prefill chunks share it with running decodes."""
+    threads: int = 1
+    """Compute threads. More than there are free cores costs far more than it gives."""
+
+
 class Decode(msgspec.Struct, frozen=True):
     """How to sample on. Token `i` of the answer depends on (seed, i) and the logits only, so that it is
-    the same whichever worker samples it. `first_index` is the answer index of the next sampled token."""
+    the same whichever worker samples it. `first_index` is the answer index of the next sampled token;
+    `max_tokens` counts from there, so at most indices [first_index, first_index + max_tokens) are sampled."""
 
     max_tokens: int
     first_index: int = 0
@@ -114,11 +134,11 @@ class EngineError(Exception):
     """A call that the engine refuses; nothing changed. One line: what, and what would be right."""
 
 
-class NoCapacity(EngineError):
+class NoCapacity(EngineError):  # noqa: N818 - says what is so, as Evicted and Finished do
     """No slot or no room: every sequence is in use."""
 
 
-class KvMismatch(EngineError):
+class KvMismatch(EngineError):  # noqa: N818 - same
     """The blob is of another layout, range or build, or is damaged."""
 
 
@@ -148,7 +168,9 @@ class Engine(Protocol):
         """KV of [p0, p1), lossless, self-describing (layout hash, range, checksum)."""
         ...
 
-    def import_kv(self, seq: SeqId, p0: int, p1: int, blob: bytes | memoryview, ids: Sequence[int] = ()) -> None:
+    def import_kv(
+        self, seq: SeqId, p0: int, p1: int, blob: bytes | memoryview, ids: Sequence[int] = ()
+    ) -> None:
         """Append an exported range; p0 must equal length(seq). `ids` are needed only for positions
         beyond the opened prompt (kv_transfer handoff). Raises KvMismatch; then nothing changed."""
         ...

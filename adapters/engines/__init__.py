@@ -1,0 +1,21 @@
+"""Inference engines behind the port `harness.engine`."""
+
+from __future__ import annotations
+
+import importlib
+
+from harness.engine import Engine, EngineError, EngineOptions
+
+_ENGINES = {
+    "llamacpp": "adapters.engines.llamacpp.engine",
+}
+
+
+def load_engine(name: str, options: EngineOptions) -> Engine:
+    """Load the engine called `name`. Raises EngineError with the known names, or with what the engine
+    found wrong in the options."""
+    module = _ENGINES.get(name)
+    if module is None:
+        raise EngineError(f"engine {name!r} is not known; known: {', '.join(sorted(_ENGINES))}")
+    engine: Engine = importlib.import_module(module).load(options)
+    return engine

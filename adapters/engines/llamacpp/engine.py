@@ -1,0 +1,17 @@
+"""Builds the llama.cpp engine."""
+
+from __future__ import annotations
+
+from adapters.engines.llamacpp import models
+from adapters.engines.llamacpp.context import LlamaContext
+from adapters.engines.slot_engine import SlotEngine
+from harness.engine import Engine, EngineOptions
+
+
+def load(options: EngineOptions) -> Engine:
+    """See `adapters.engines.load_engine`."""
+    backend = LlamaContext(models.resolve(options.model, options.model_sha256), options)
+    capacity_tokens = options.max_sequences * options.max_context_tokens
+    return SlotEngine(
+        backend, capacity_tokens=options.capacity_tokens or capacity_tokens, batch_tokens=options.batch_tokens
+    )
