@@ -83,27 +83,29 @@ def find_shards(run_dir: Path, table: str) -> list[Shard]:
 
 
 def stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Complete batches of an unfinished shard; a torn last one is left out."""
-    with path.open("rb") as file:
+    """Complete batches of an unfinished shard, mapped rather than copied; a torn last one is left out."""
+    reader = _open_stream(path)
+    while reader is not None:
         try:
-            reader = pa.ipc.open_stream(file)
-        except (pa.ArrowInvalid, OSError):
-            return  # killed before the schema was whole: nothing was flushed
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except (StopIteration, pa.ArrowInvalid, OSError):
-                return
-            yield batch
+            batch = reader.read_next_batch()
+        except (StopIteration, pa.ArrowInvalid, OSError):
+            return
+        yield batch
 
 
 def stream_schema(path: Path) -> pa.Schema | None:
     """Schema of an unfinished shard, None when it was killed before writing it."""
-    with path.open("rb") as file:
-        try:
-            return pa.ipc.open_stream(file).schema
-        except (pa.ArrowInvalid, OSError):
-            return None
+    reader = _open_stream(path)
+    return None if reader is None else reader.schema
+
+
+def _open_stream(path: Path) -> pa.RecordBatchStreamReader | None:
+    if not path.stat().st_size:
+        return None  # killed before the schema was whole: nothing was flushed
+    try:
+        return pa.ipc.open_stream(pa.memory_map(str(path)))
+    except (pa.ArrowInvalid, OSError):
+        return None
 
 
 def is_being_written(shard: Shard) -> bool:

@@ -61,8 +61,8 @@ def test_finished_shard_is_plain_parquet_for_pandas_duckdb_and_polars(tmp_path: 
     ]
     count = duckdb.sql(
         f"select count(*), count(rtt_ns) from '{tmp_path}/link_samples/**/*.parquet'"
-    ).fetchone()
-    assert count == (5, 4)
+    ).fetchall()
+    assert count == [(5, 4)]
 
 
 def test_unflushed_rows_wait_for_the_bound_of_rows(tmp_path: Path) -> None:
