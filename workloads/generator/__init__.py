@@ -1,0 +1,1 @@
+"""Synthetic agentic traffic: parameters in, a Trace out, the same for the same seed."""

@@ -1,0 +1,195 @@
+"""Everything the generator can be told; the values of a preset are one TOML file of these names."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from workloads.errors import TraceError
+
+
+class Lognormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """median x exp(sigma x normal)."""
+
+    median: float
+    sigma: float
+    share: float = 1.0
+
+
+class Overflow(enum.StrEnum):
+    """What a session does when the next prompt and answer pass the context limit."""
+
+    COMPACT = "compact"
+    END = "end"
+
+
+class Process(enum.StrEnum):
+    """How sessions arrive."""
+
+    GAMMA = "gamma"
+    WEIBULL = "weibull"
+
+
+class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tools and system prompt at the head of a session.
+
+    groups   how many distinct heads there are, chosen by Zipf popularity; 0: every session has its own (cold)
+    """
+
+    tokens: Lognormal
+    groups: int = 8
+    zipf: float = 1.0
+
+
+class First(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Length of a session's first prompt, head included."""
+
+    fresh: Lognormal
+    resumed: Lognormal | None = None
+    resumed_share: float = 0.0
+
+
+class Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Growth of the prompt from turn to turn, the previous answer included.
+
+    session_share  share of the variance of log growth that lies between sessions
+    rho            lag-1 correlation of log growth within the trace
+    holds_answer   never below the previous answer and one more block: every answer stays in the context
+    """
+
+    mixture: tuple[Lognormal, ...]
+    session_share: float = 0.34
+    rho: float = 0.35
+    holds_answer: bool = False
+
+
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Answer lengths; rho is the correlation with the growth that follows."""
+
+    mixture: tuple[Lognormal, ...]
+    scale: float = 1.0
+    rho: float = 0.25
+
+
+class Gaps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Waits between the end of an answer and the next turn, in seconds."""
+
+    tool_s: tuple[Lognormal, ...]
+    user_s: tuple[Lognormal, ...]
+    user_share: float = 0.15
+
+
+class Breaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Shares of the non-first turns that lose their prefix.
+
+    head_share        the context is rewritten after the head, its length kept
+    compaction_share  the context is summarised to `compaction` of its length after the head
+    rewrite_share     the whole prompt is new, head included: as after an eviction
+    """
+
+    head_share: float = 0.0119
+    compaction_share: float = 0.0046
+    compaction: Lognormal = Lognormal(0.23, 0.4)
+    rewrite_share: float = 0.0
+
+
+class UltraShort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Requests of long input and an answer of a few tokens, each standing alone.
+
+    share   of all requests
+    hit     leading share of the input taken from one of `documents` popular documents; 0: cold
+    """
+
+    share: float
+    input: Lognormal
+    output_min: int = 1
+    output_max: int = 31
+    hit: float = 0.0
+    documents: int = 16
+    zipf: float = 1.0
+
+
+class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Session arrivals: a renewal process with this coefficient of variation, per client.
+
+    clients        independent sources; their rates follow a Zipf law of exponent client_zipf
+    diurnal_swing  amplitude of a daily rate wave, 0..1 of the mean
+    """
+
+    rate_per_s: float
+    process: Process = Process.GAMMA
+    cv: float = 1.0
+    clients: int = 1
+    client_zipf: float = 1.0
+    diurnal_swing: float = 0.0
+    diurnal_period_s: float = 86_400.0
+
+
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long an answer is taken to last: ttft_s + tokens x tpot_s. Places later turns in recorded time."""
+
+    ttft_s: float = 2.0
+    tpot_s: float = 0.02
+
+
+class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of traffic. Lengths in tokens, waits in seconds."""
+
+    about: str
+    sessions: int
+    block_size: int
+    context_tokens: int
+    turns_mean: float
+    shared: Shared
+    first: First
+    growth: Growth
+    output: Output
+    gaps: Gaps
+    arrivals: Arrivals
+    service: Service = Service()
+    breaks: Breaks = Breaks()
+    ultra_short: UltraShort | None = None
+    overflow: Overflow = Overflow.COMPACT
+
+    def __post_init__(self) -> None:
+        shares = (
+            ("first.resumed_share", self.first.resumed_share),
+            ("gaps.user_share", self.gaps.user_share),
+            ("breaks.head_share", self.breaks.head_share),
+            ("breaks.compaction_share", self.breaks.compaction_share),
+            ("breaks.rewrite_share", self.breaks.rewrite_share),
+            ("growth.session_share", self.growth.session_share),
+            ("arrivals.diurnal_swing", self.arrivals.diurnal_swing),
+            *(
+                (("ultra_short.share", self.ultra_short.share), ("ultra_short.hit", self.ultra_short.hit))
+                if self.ultra_short
+                else ()
+            ),
+        )
+        for name, value in shares:
+            if not 0 <= value <= 1:
+                raise TraceError("must be a share, 0..1", field=name, value=value)
+        positive = (
+            ("sessions", self.sessions),
+            ("block_size", self.block_size),
+            ("context_tokens", self.context_tokens),
+            ("arrivals.rate_per_s", self.arrivals.rate_per_s),
+            ("arrivals.cv", self.arrivals.cv),
+            ("arrivals.clients", self.arrivals.clients),
+        )
+        for name, value in positive:
+            if not value > 0:
+                raise TraceError("must be above 0", field=name, value=value)
+        if self.context_tokens < 8 * self.block_size:
+            raise TraceError(
+                f"must hold 8 blocks of {self.block_size} at least",
+                field="context_tokens",
+                value=self.context_tokens,
+            )
+        if self.turns_mean < 1:
+            raise TraceError("must be 1 or more", field="turns_mean", value=self.turns_mean)
+        if self.first.resumed_share > 0 and self.first.resumed is None:
+            raise TraceError("a resumed_share needs first.resumed", field="first.resumed_share")
+        if self.ultra_short is not None and self.ultra_short.share >= 1:
+            raise TraceError("must leave room for sessions, below 1", field="ultra_short.share")

@@ -1,0 +1,1 @@
+"""One trace format a file; `workloads.formats` is the table of them."""

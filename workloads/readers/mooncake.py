@@ -1,0 +1,206 @@
+"""Mooncake traces: JSON lines with a timestamp in milliseconds, lengths and global block ids of 512 tokens.
+
+Without session ids every request stands alone. Published files carry timestamps cut to 3 s ticks: rows on
+one tick are spread inside it, and the trace says so. Rows may carry `session_id` and `turn`; then the gap
+between the starts of two turns is all that is known, so it stands as the delay and the trace says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from workloads.builder import Place, TraceBuilder
+from workloads.errors import TraceError
+from workloads.readers.values import block_ids, milliseconds, sorted_spread
+from workloads.source import digest, files, lines
+from workloads.trace import Tail, Trace, Trigger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workloads.readers.options import ReadOptions
+
+NAME: Final = "mooncake"
+USUAL_BLOCK: Final = 512
+_QUANTISED: Final = 0.5  # more than half the gaps zero: a clock cut to ticks, not a burst
+_PROBED: Final = 64
+_TRIGGERS: Final = {"tool_result": Trigger.TOOL, "text": Trigger.USER}
+
+
+class _Row(msgspec.Struct):
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+    session_id: str | int | None = None
+    turn: int | None = None
+    priority: int = 0
+    delay: float | None = None
+    api_time_ms: float | None = None
+    shareable_prefix_tokens: int = 0
+    trigger: str = ""
+
+
+_DECODER: Final = msgspec.json.Decoder(_Row)
+
+
+def sniff(_path: Path, head: bytes) -> bool:
+    """Whether these are the first bytes of Mooncake lines."""
+    line = head.split(b"\n", 1)[0]
+    return b'"hash_ids"' in line and b'"input_length"' in line and b'"chat_id"' not in line
+
+
+def read(path: Path, options: ReadOptions) -> Trace:
+    """One file, or a directory of .jsonl files read as one."""
+    sources = files(path, (".jsonl",))
+    block_size, tail = _blocks(sources[0], options.block_size)
+    reader = _Reader(TraceBuilder(block_size=block_size, tail=tail))
+    for source in sources:
+        file = str(source)
+        for number, line in lines(source):
+            try:
+                row = _DECODER.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as e:
+                raise TraceError(f"not a Mooncake row: {e}", file=source, line=number) from e
+            reader.add(row, Place(file, number))
+    return reader.finish(path, digest(sources), options)
+
+
+class _Reader:
+    """Collects rows; the timestamps of rows that stand alone are spread at the end."""
+
+    def __init__(self, builder: TraceBuilder) -> None:
+        self.builder = builder
+        self.sessions: dict[str, int] = {}
+        self.nodes: dict[int, list[int]] = {}
+        self.last_ns: dict[int, int] = {}
+        self.previous_ns = 0
+        self.told_delay = True
+
+    def add(self, row: _Row, place: Place) -> None:
+        at_ns = milliseconds(row.timestamp, place.file, "timestamp", place.line)
+        if row.session_id is None:
+            if at_ns < self.previous_ns:
+                raise TraceError(
+                    "time runs backwards",
+                    file=place.file,
+                    line=place.line,
+                    field="timestamp",
+                    value=row.timestamp,
+                )
+            self.previous_ns = at_ns
+            session = self.builder.open_session(f"r{len(self.builder)}", at_ns, place)
+        else:
+            name = str(row.session_id)
+            found = self.sessions.get(name)
+            session = self.builder.open_session(name, at_ns, place) if found is None else found
+            self.sessions[name] = session
+        turn = self.builder.turns_in(session)
+        if row.turn is not None and row.turn != turn:
+            raise TraceError(
+                f"turn {turn} of this session comes next",
+                file=place.file,
+                line=place.line,
+                field="turn",
+                value=row.turn,
+            )
+        ids = block_ids(row.hash_ids, place.file, "hash_ids", place.line)
+        node = self.builder.tree.insert(0, ids, len(self.builder))
+        self.builder.add_turn(
+            session,
+            place,
+            input_tokens=row.input_length,
+            output_tokens=row.output_length,
+            node=node,
+            after=[turn - 1] if turn else [],
+            base=self._base(session, node) if turn else None,
+            delay_ns=self._delay(row, session, at_ns, place) if turn else 0,
+            arrival_ns=at_ns,
+            service_ns=None
+            if row.api_time_ms is None
+            else milliseconds(row.api_time_ms, place.file, "api_time_ms", place.line),
+            shared_tokens=max(0, row.shareable_prefix_tokens),
+            trigger=_TRIGGERS.get(row.trigger, Trigger.UNKNOWN),
+            priority=row.priority,
+        )
+        if row.session_id is not None:
+            self.nodes.setdefault(session, []).append(node)
+            self.last_ns[session] = at_ns
+
+    def finish(self, path: Path, source_digest: str, options: ReadOptions) -> Trace:
+        warnings: list[str] = []
+        if self.builder.block_size != USUAL_BLOCK:
+            warnings.append(f"block ids stand for {self.builder.block_size} tokens, by their counts")
+        if not self.told_delay:
+            warnings.append("delays are start-to-start gaps and contain the recorded service time")
+        trace = self.builder.build(
+            name=path.name,
+            source_format=NAME,
+            digest=source_digest,
+            sessions_known=bool(self.sessions),
+            warnings=warnings,
+        )
+        return trace if self.sessions else _spread(trace, options.seed)
+
+    def _base(self, session: int, node: int) -> int | None:
+        """The earlier turn that shares most, the latest of equals; None when none shares a block."""
+        tree = self.builder.tree
+        earlier = self.nodes[session]
+        best, best_depth = len(earlier) - 1, tree.common_depth(earlier[-1], node)
+        if best_depth < tree.depth(earlier[-1]) // 2:
+            for turn in range(len(earlier) - 2, -1, -1):
+                depth = tree.common_depth(earlier[turn], node)
+                if depth > best_depth:
+                    best, best_depth = turn, depth
+        return best if best_depth else None
+
+    def _delay(self, row: _Row, session: int, at_ns: int, place: Place) -> int:
+        gap = at_ns - self.last_ns[session]
+        if gap < 0:
+            raise TraceError(
+                "time runs backwards within the session",
+                file=place.file,
+                line=place.line,
+                field="timestamp",
+                value=row.timestamp,
+            )
+        if row.delay is not None:
+            return milliseconds(row.delay, place.file, "delay", place.line)
+        if row.api_time_ms is None:
+            self.told_delay = False
+        return gap
+
+
+def _blocks(source: Path, told: int | None) -> tuple[int, Tail]:
+    """Block size and rule of counting that the first rows agree with."""
+    pairs: list[tuple[int, int]] = []
+    for number, line in lines(source):
+        try:
+            row = _DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as e:
+            raise TraceError(f"not a Mooncake row: {e}", file=source, line=number) from e
+        pairs.append((row.input_length, len(row.hash_ids)))
+        if len(pairs) == _PROBED:
+            break
+    sizes = [told] if told is not None else [USUAL_BLOCK, 1024, 256, 128, 64, 32, 16, 1]
+    fits: Counter[tuple[int, Tail]] = Counter()
+    for size in sizes:
+        for tail in (Tail.PARTIAL, Tail.WHOLE):
+            fits[size, tail] = sum(
+                n == (-(-t // size) if tail is Tail.PARTIAL else t // size) for t, n in pairs
+            )
+    return max(fits, key=lambda key: fits[key]) if fits else (USUAL_BLOCK, Tail.PARTIAL)
+
+
+def _spread(trace: Trace, seed: int) -> Trace:
+    instants, zero = sorted_spread(trace.turns.arrival_ns, seed)
+    if zero <= _QUANTISED:
+        return trace
+    spread = replace(trace, session_start_ns=instants, turns=replace(trace.turns, arrival_ns=instants))
+    return spread.warned(
+        f"{zero:.0%} of the gaps were zero: timestamps sat on ticks and are spread inside them"
+    )
