@@ -1,0 +1,96 @@
+"""Receiving KV: parts are gathered into segments, each segment is joined as soon as it is whole."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiohttp import WSMsgType, web
+
+from harness.cluster import messages as msg
+from harness.cluster.engine_thread import EngineThread
+from harness.cluster.frame import FrameError, unpack_ids
+from harness.engine import EngineError
+from harness.policy import events as ev
+
+
+@dataclass(slots=True)
+class _Incoming:
+    begin: msg.KvBegin
+    ids: array[int]
+    segment: bytearray = field(default_factory=bytearray)
+    next_part: int = 0
+    kv_bytes: int = 0
+    join_ns: int = 0
+    error: str | None = None
+
+
+class KvReceiver:
+    """The /kv endpoint of one worker."""
+
+    def __init__(self, name: str, thread: EngineThread, tell: Callable[[ev.Event], None]) -> None:
+        self._name = name
+        self._thread = thread
+        self._tell = tell
+
+    async def serve(self, connection: web.WebSocketResponse) -> None:
+        """Handle one connection until it ends; transfers on it come one after the other."""
+        incoming: _Incoming | None = None
+        async for frame in connection:
+            if frame.type is not WSMsgType.BINARY:
+                break
+            message, body = msg.decode(frame.data)
+            match message:
+                case msg.KvBegin():
+                    incoming = _Incoming(message, unpack_ids(body))
+                    if message.layout_hash != self._thread.engine.info.layout_hash:
+                        incoming.error = (
+                            f"{self._name}: KV layout {message.layout_hash} cannot be joined; "
+                            f"this worker's is {self._thread.engine.info.layout_hash}"
+                        )
+                case msg.KvSegment() if incoming is not None:
+                    await self._take(incoming, message, body)
+                case msg.KvEnd() if incoming is not None:
+                    await self._finish(connection, incoming)
+                    incoming = None
+                case msg.KvAbort():
+                    incoming = None
+                case _:
+                    raise FrameError(f"{type(message).__name__} out of order on a KV connection")
+
+    async def _take(self, incoming: _Incoming, segment: msg.KvSegment, body: memoryview) -> None:
+        if segment.work != incoming.begin.work or segment.part != incoming.next_part:
+            raise FrameError(f"part {segment.part} of transfer {segment.work}; expected {incoming.next_part}")
+        incoming.segment += body
+        incoming.kv_bytes += len(body)
+        incoming.next_part += 1
+        if incoming.next_part < segment.parts:
+            return
+        blob = bytes(incoming.segment)
+        incoming.segment.clear()
+        incoming.next_part = 0
+        if incoming.error is not None:
+            return
+        if len(blob) != segment.blob_bytes:
+            incoming.error = (
+                f"{self._name}: segment of {len(blob)} bytes; {segment.blob_bytes} were announced"
+            )
+            return
+        begin = incoming.begin
+        ids = incoming.ids[segment.p0 - begin.p0 : segment.p1 - begin.p0]
+        started_ns = time.monotonic_ns()
+        try:
+            await self._thread.call(
+                lambda: self._thread.desk.join(begin.seq, segment.p0, segment.p1, blob, ids)
+            )
+        except EngineError as error:
+            incoming.error = f"{self._name}: {error}"
+        incoming.join_ns += time.monotonic_ns() - started_ns
+
+    async def _finish(self, connection: web.WebSocketResponse, incoming: _Incoming) -> None:
+        begin = incoming.begin
+        if incoming.error is None:
+            self._tell(ev.TransferDone(begin.request, begin.work, incoming.kv_bytes, incoming.join_ns))
+        await connection.send_bytes(msg.encode(msg.KvAck(begin.work, incoming.error)))
