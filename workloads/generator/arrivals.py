@@ -41,7 +41,7 @@ def renewal_gaps(arrivals: Arrivals, count: int, rng: np.random.Generator) -> ND
             return rng.gamma(shape, 1 / shape, count)
         case Process.WEIBULL:
             shape = weibull_shape(arrivals.cv)
-            return rng.weibull(shape, count) / float(gamma_function(1 + 1 / shape))
+            return np.array(rng.weibull(shape, count) / float(gamma_function(1 + 1 / shape)), np.float64)
 
 
 def weibull_shape(cv: float) -> float:
@@ -56,7 +56,8 @@ def weibull_shape(cv: float) -> float:
 def zipf_weights(count: int, exponent: float) -> NDArray[np.float64]:
     """Popularity of ranks 1..count, summing to 1."""
     weight = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return weight / weight.sum()
+    share: NDArray[np.float64] = weight / weight.sum()
+    return share
 
 
 def _waved(arrivals: Arrivals, at: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -121,7 +121,7 @@ class _Assembly:
                 delay_ns=delay,
                 input_tokens=np.concatenate((drawn.input_tokens, singles.input_tokens))[take],
                 output_tokens=output,
-                node=node[take],
+                node=node[take].astype(np.int32),
                 base=np.where(has_previous & (event != Event.REWRITE), within - 1, UNKNOWN).astype(np.int32),
                 after_start=np.concatenate(([0], np.cumsum(has_previous))),
                 after=(within - 1)[has_previous].astype(np.int32),

@@ -55,13 +55,14 @@ class Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     session_share  share of the variance of log growth that lies between sessions
     rho            lag-1 correlation of log growth within the trace
-    holds_answer   never below the previous answer and one more block: every answer stays in the context
+    least_new      growth is the previous answer and this many tokens at least, so that every answer stays
+                   in the context; None: growth may be less, as where thinking is taken out again
     """
 
     mixture: tuple[Lognormal, ...]
     session_share: float = 0.34
     rho: float = 0.35
-    holds_answer: bool = False
+    least_new: int | None = None
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -83,8 +83,8 @@ def draw_sessions(
         alive = alive[wanted[alive] > k]
         at = start[alive] + k
         grown = growth[at]
-        if p.growth.holds_answer:
-            grown = np.maximum(grown, output[at - 1] + p.block_size)
+        if p.growth.least_new is not None:
+            grown = np.maximum(grown, output[at - 1] + p.growth.least_new)
         size = tokens[at - 1] + grown
         squeezed = np.maximum((tokens[at - 1] * compaction[at]).astype(np.int64), least[alive])
         size = np.where(event[at] == Event.COMPACTION, squeezed, size)
@@ -169,7 +169,7 @@ def _autoregressive(noise: NDArray[np.float64], first: NDArray[np.bool_], step: 
     length = np.diff(np.append(starts, len(noise)))
     left = np.where(starts > 0, running[starts - 1], 0.0)
     age = np.arange(len(noise)) - np.repeat(starts, length) + 1
-    return running - np.repeat(left, length) * step**age
+    return np.asarray(running - np.repeat(left, length) * step**age, np.float64)
 
 
 def _events(p: Parameters, first: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int8]:

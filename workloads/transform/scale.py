@@ -80,8 +80,9 @@ def scale_time(trace: Trace, scale: float) -> Trace:
 def _scaled(tokens: NDArray[np.int64], ratio: tuple[int, int], *, up: bool) -> NDArray[np.int64]:
     numerator, denominator = ratio
     if max(numerator, denominator) < 1 << 31:
-        product = tokens * numerator
-        return -(-product // denominator) if up else product // denominator
+        product: NDArray[np.int64] = tokens * numerator
+        whole: NDArray[np.int64] = -(-product // denominator) if up else product // denominator
+        return whole
     return np.floor(tokens * (numerator / denominator) + 1e-9).astype(np.int64)
 
 
