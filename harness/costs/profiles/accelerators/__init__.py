@@ -1,0 +1,1 @@
+"""Profile data; a package so that it is installed with the code."""

@@ -1,0 +1,24 @@
+"""A figure with where it comes from."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Basis(enum.StrEnum):
+    PUBLISHED = "published"
+    """Stated by the maker, or measured and published by an operator."""
+    DERIVED = "derived"
+    """Arithmetic on published figures; the source shows it."""
+    FITTED = "fitted"
+    """Chosen so that results match; predicts nothing by itself."""
+
+
+class Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One value of a profile; its unit is the last word of its key."""
+
+    value: float
+    basis: Basis
+    source: str
