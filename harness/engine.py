@@ -12,7 +12,7 @@ The last prompt id is always computed where decoding starts, because sampling ne
 KV alone does not carry them; so KV of a prompt of n ids means positions [0, n-1).
 
 Calls return at once; `step()` computes one batch (continuous batching, chunked prefill) and returns
-what happened. An engine belongs to one thread. Every engine passes tests/conformance.
+what happened. An engine belongs to one thread. Every engine passes tests/engines.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ids computed in one step at most: prefill chunks share it with running decodes."""
     threads: int = 1
     """Compute threads. More than there are free cores costs far more than it gives."""
+    devices: str | None = None
+    """Emulated: the accelerators modelled, such as 'h100x8'."""
+    time_scale: float = 1.0
+    """Emulated: real seconds per modelled second; 0.1 runs ten times faster."""
+    byte_scale: float = 1.0
+    """Emulated: real KV bytes per modelled byte (at least 8 a token are real)."""
 
 
 class Decode(msgspec.Struct, frozen=True):

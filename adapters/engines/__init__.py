@@ -7,6 +7,7 @@ import importlib
 from harness.engine import Engine, EngineError, EngineOptions
 
 _ENGINES = {
+    "emulated": "adapters.engines.emulated.engine",
     "llamacpp": "adapters.engines.llamacpp.engine",
 }
 

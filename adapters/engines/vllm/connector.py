@@ -1,0 +1,115 @@
+"""The KV connector that vLLM loads by module path.
+
+Scheduler side: answers how much of a request's KV its job brings along (beyond vLLM's own prefix hit,
+which counts first), and takes over the request's blocks when it ends. Worker side: writes what the job
+brings into the request's blocks before the forward pass of the step that schedules it, and tells the
+engine of each layer as its KV is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+
+from adapters.engines.vllm.job import ARGUMENT, Job
+from adapters.engines.vllm.kv_tensors import KvTensors
+
+
+@dataclass
+class Plan(KVConnectorMetadata):  # type: ignore[misc] # vLLM has no types where it is not installed
+    """What the worker side has to write in this step: (job, block ids, index of the first of them)."""
+
+    loads: list[tuple[Job, list[int], int]] = field(default_factory=list)
+
+
+class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
+    """See the module's docstring. One object per role; both run in the engine's thread."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        self._block_tokens: int = vllm_config.cache_config.block_size
+        self._n_blocks: int = kv_cache_config.num_blocks
+        self._plan = Plan()
+        self._manager: Any = None
+        self.tensors: KvTensors | None = None
+        self.on_layer: Callable[[int], None] | None = None
+        """Called with a layer's number when its KV of this step is computed."""
+
+    # ---------------------------------------------------------------- scheduler side
+
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        self._manager = kv_cache_manager
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        job = _job(request)
+        return (max(0, job.held - num_computed_tokens), False) if job is not None else (0, False)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        job = _job(request)
+        if job is None:
+            return
+        stats = request.prefill_stats
+        job.request, job.local = request, stats.num_local_cached_tokens
+        job.base = stats.num_local_cached_tokens + stats.num_external_cached_tokens
+        if num_external_tokens > 0:
+            first = (job.held - num_external_tokens) // self._block_tokens
+            last = -(-job.held // self._block_tokens)
+            self._plan.loads.append((job, blocks.get_block_ids()[0][first:last], first))
+        # Should vLLM ever preempt the request, nothing is left to bring along: it recomputes.
+        job.held = 0
+
+    def build_connector_meta(self, scheduler_output: Any) -> Plan:
+        del scheduler_output
+        plan, self._plan = self._plan, Plan()
+        return plan
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        job = _job(request)
+        if job is not None:
+            job.computed = request.num_computed_tokens
+            pool = self._manager.block_pool
+            job.blocks = [pool.blocks[i] for i in block_ids[: -(-job.computed // self._block_tokens)]]
+            pool.touch(job.blocks)
+        return False, None
+
+    # ------------------------------------------------------------------- worker side
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        self.tensors = KvTensors(kv_caches, self._n_blocks, self._block_tokens)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        del forward_context, kwargs
+        assert self.tensors is not None
+        for job, block_ids, first in self._get_connector_metadata().loads:
+            staged = [job.staged[first + i] for i in range(len(block_ids))]
+            self.tensors.write(block_ids, torch.stack(staged, dim=1))
+            job.staged = {}
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Loads are complete before the forward pass."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        del kv_layer, attn_metadata, kwargs
+        if self.on_layer is not None and self.tensors is not None:
+            self.on_layer(self.tensors.names.index(layer_name))
+
+    def wait_for_save(self) -> None:
+        """Readers copy what they read at once."""
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        del extra_config
+        return True  # save_kv_layer must run between the layers
+
+
+def _job(request: Any) -> Job | None:
+    arguments = request.sampling_params.extra_args if request.sampling_params is not None else None
+    return arguments.get(ARGUMENT) if arguments else None

@@ -1,0 +1,41 @@
+"""One vLLM request, made by the engine for one `extend`, and what its parts in vLLM need of each other.
+
+vLLM constructs the connector and the sampler itself, so the job travels with the request's sampling
+parameters (which vLLM copies: a job stays itself), and both sides of the connector meet in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.engine import Decode
+
+ARGUMENT = "pddbench_job"
+"""Key of `SamplingParams.extra_args`."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Compute ids [?, end) of a sequence of which [0, held) have their KV; with `decode`, sample on.
+
+    The connector fills in the rest: `base` (positions that vLLM did not have to compute) and `local` of
+    them (found in its own prefix cache) when the request is first scheduled, `computed` and `blocks`
+    (with a reference each) when it ends."""
+
+    end: int
+    held: int
+    staged: dict[int, Any]
+    """Host copies of KV blocks, (layers, bytes) u8 tensors by block index; dropped once written."""
+    decode: Decode | None
+    request_id: str = ""
+    request: Any = None
+    base: int | None = None
+    local: int = 0
+    margin: float | None = None
+    """Of the token sampled last."""
+    computed: int = 0
+    blocks: list[Any] = field(default_factory=list)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Job:
+        return self
