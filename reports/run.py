@@ -103,12 +103,12 @@ class Run:
         return empty.empty_table()
 
     def batches(
-        self, name: str, cell: str, rep: int, columns: Sequence[str] | None = None
+        self, name: str, cell: str, rep: int, columns: Sequence[str] | None = None, batch_rows: int = 1 << 16
     ) -> Iterator[pa.RecordBatch]:
         """Rows of one repetition batch by batch, in the order of `table`, in bounded memory."""
         schema = _read_schema(name, columns)
         for shard in self.shards(name, cell, rep):
-            yield from _shard_batches(shard, schema)
+            yield from _shard_batches(shard, schema, batch_rows)
 
 
 def _read_schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
@@ -127,7 +127,7 @@ def _read_schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _shard_batches(shard: Shard, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _shard_batches(shard: Shard, schema: pa.Schema, batch_rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
     """Rows of one shard in `schema`; columns that an older version did not have are null."""
     if shard.parquet.exists():
         try:
@@ -138,7 +138,7 @@ def _shard_batches(shard: Shard, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             raise ReportError(f"{shard.parquet}: not a readable Parquet file ({error})") from error
         _check_version(shard.parquet, written)
         present = [name for name in schema.names if name in written.names]
-        source: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=1 << 16, columns=present)
+        source: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=batch_rows, columns=present)
     else:
         begun = stream_schema(shard.stream)
         if begun is None:

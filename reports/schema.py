@@ -196,6 +196,7 @@ LINK_SAMPLES: Final = Table(
         _count(
             "dropped_packets", "packets", "dropped by the qdisc (loss and queue limit) since the run began"
         ),
+        _count("queue_dropped_packets", "packets", "of these, by the full queue of the line"),
         _count("overlimits", "packets", "qdisc overlimits since the run began"),
         _count("backlog_bytes", "bytes", "queued now"),
         _count("rate_bit_s", "bit/s", "configured rate; null when unlimited"),

@@ -81,29 +81,34 @@ def change(
     if isinstance(base, PerRepetition) or isinstance(other, PerRepetition):
         return _of_repetitions(a, b, between)
     drawn_a, drawn_b = base.weighted(draws.bootstrap), other.weighted(draws.other_bootstrap)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         difference = drawn_b - drawn_a
-        ratio = drawn_b / drawn_a - 1
     known_by = combined(_spread(difference), between)
+    p: float | None
+    if isinstance(base, Ratio) and base.constant is not None:
+        # Time passed as a whole: no relabelling of sessions could have changed it.
+        p = 1.0 if a == b else None if between is None else known_by.p(b - a)
+    else:
+        p = _permutation_p(base, other, b - a, draws, joined)
+        if math.isfinite(known_by.freedom):
+            p = max(p, known_by.p(b - a))
+    low, high = _interval(b - a, difference, known_by)
+    detectable = known_by.detectable or None
+    if not a:
+        return Change(b - a, low, high, None, None, None, p, detectable)
+    relative_low, relative_high = _relative_interval(a, b, drawn_a, drawn_b, known_by)
+    return Change(b - a, low, high, b / a - 1, relative_low, relative_high, p, detectable)
+
+
+def _permutation_p(
+    base: Quantile | Ratio, other: Quantile | Ratio, seen: float, draws: Draws, joined: Sample | None
+) -> float:
     if isinstance(base, Ratio):
         assert isinstance(other, Ratio)
-        p = _permutation_p(*base.pooled(other, draws.groups), b - a, draws)
+        as_base, as_other = base.pooled(other, draws.groups)
     else:
         assert joined is not None
-        both = Quantile(joined, base.q)
-        p = _permutation_p(both, both, b - a, draws)
-    if math.isfinite(known_by.freedom):
-        p = max(p, known_by.p(b - a))
-    low, high = _interval(b - a, difference, known_by)
-    if not a:
-        return Change(b - a, low, high, None, None, None, p, known_by.detectable or None)
-    relative = b / a - 1
-    scaled = Uncertainty(known_by.error / abs(a), known_by.freedom)
-    relative_low, relative_high = _interval(relative, ratio, scaled)
-    return Change(b - a, low, high, relative, relative_low, relative_high, p, known_by.detectable or None)
-
-
-def _permutation_p(as_base: Quantile | Ratio, as_other: Quantile | Ratio, seen: float, draws: Draws) -> float:
+        as_base = as_other = Quantile(joined, base.q)
     permuted = as_other.weighted(1 - draws.relabelled) - as_base.weighted(draws.relabelled)
     permuted = np.nan_to_num(permuted, nan=0.0, posinf=math.inf, neginf=-math.inf)
     # A hair's breadth of tolerance: sums in another order must not count as smaller.
@@ -122,6 +127,19 @@ def _interval(point: float, drawn: Floats, known_by: Uncertainty) -> tuple[float
         return point - known_by.half_width, point + known_by.half_width
     stretch = max(1.0, known_by.half_width / (1.96 * spread))
     return float(point + (low - point) * stretch), float(point + (high - point) * stretch)
+
+
+def _relative_interval(
+    a: float, b: float, drawn_a: Floats, drawn_b: Floats, known_by: Uncertainty
+) -> tuple[float | None, float | None]:
+    """Interval of b / a - 1, on the logarithm where that exists: never below -100 %."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if a > 0 and b > 0 and (drawn_a > 0).all() and (drawn_b > 0).all():
+            scaled = Uncertainty(known_by.error / math.sqrt(a * b), known_by.freedom)
+            low, high = _interval(math.log(b / a), np.log(drawn_b / drawn_a), scaled)
+            return (None, None) if low is None or high is None else (math.expm1(low), math.expm1(high))
+        scaled = Uncertainty(known_by.error / abs(a), known_by.freedom)
+        return _interval(b / a - 1, drawn_b / drawn_a - 1, scaled)
 
 
 def _spread(drawn: Floats) -> float:

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 PRIOR_FREEDOM: Final = 4
 _PLAINLY_LARGER_P: Final = 0.1
@@ -45,10 +45,12 @@ class Uncertainty:
         """Two-sided p of a difference under no difference."""
         if not self.error:
             return float(difference == 0)
-        return float(2 * stats.t.sf(abs(difference) / self.error, self.freedom))
+        return float(2 * special.stdtr(self.freedom, -abs(difference) / self.error))
 
     def _quantile(self, q: float) -> float:
-        return float(stats.t.ppf(q, self.freedom))
+        if math.isinf(self.freedom):
+            return float(special.ndtri(q))
+        return float(special.stdtrit(self.freedom, q))
 
 
 def between_repetitions(*sides: npt.NDArray[np.float64]) -> Uncertainty | None:
@@ -67,7 +69,7 @@ def combined(session_error: float, repetitions: Uncertainty | None) -> Uncertain
     if not session_error:
         return repetitions if repetitions.error else Uncertainty(0.0, math.inf)
     ratio = (repetitions.error / session_error) ** 2
-    if stats.f.sf(ratio, repetitions.freedom, _SESSION_FREEDOM) < _PLAINLY_LARGER_P:
+    if special.fdtrc(repetitions.freedom, _SESSION_FREEDOM, ratio) < _PLAINLY_LARGER_P:
         return repetitions
     freedom = PRIOR_FREEDOM + repetitions.freedom
     moderated = (PRIOR_FREEDOM + repetitions.freedom * ratio) / freedom

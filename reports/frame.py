@@ -1,0 +1,134 @@
+"""What a metric's formula sees: one array entry per request of one cell, by who observed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.columns import Codes, Columns, Floats, Mask
+from reports.token_scan import TokenScan, scan_tokens
+
+_FAILED: Final = frozenset({"error", "timeout"})
+
+
+class Frame:
+    """Requests of a cell (all of phase 'measure', or the chosen `rows` of them).
+
+    Null is NaN; instants are ns since their repetition's first intended send. `groups` are the clusters
+    for resampling, numbered from 0 over all cells of a comparison.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        *,
+        slo: Mapping[str, float],
+        windows_s: Mapping[int, float],
+        groups: npt.NDArray[np.int32] | None = None,
+        group_count: int = 1,
+        rows: Mask | None = None,
+        cost_per_hour: float | None = None,
+    ) -> None:
+        self.columns: Final = columns
+        self.slo: Final = slo
+        self.windows_s: Final = windows_s
+        """Length of the measured window of each repetition."""
+        self.window_s: Final = sum(windows_s.values())
+        self.cost_per_hour: Final = cost_per_hour
+        self.all_groups: Final = np.zeros(columns.rows, np.int32) if groups is None else groups
+        self.group_count: Final = group_count
+        self.rows: Final = rows
+        self.accessed: Final[set[str]] = set()
+        """Columns that formulas have asked for, as 'table.column'."""
+        self._scan: TokenScan | None = None
+
+    def __len__(self) -> int:
+        return self.columns.rows if self.rows is None else int(self.rows.sum())
+
+    def chosen(self, rows: Mask) -> Frame:
+        """The rows of this frame where `rows` holds."""
+        full = np.zeros(self.columns.rows, bool)
+        full[np.flatnonzero(self.rows) if self.rows is not None else slice(None)] = rows
+        return Frame(
+            self.columns,
+            slo=self.slo,
+            windows_s=self.windows_s,
+            groups=self.all_groups,
+            group_count=self.group_count,
+            rows=full,
+            cost_per_hour=self.cost_per_hour,
+        )
+
+    def client(self, name: str) -> Floats:
+        """A column of 'requests'."""
+        self.accessed.add(f"requests.{name}")
+        return self._chosen(self.columns.number("requests", name))
+
+    def router(self, name: str) -> Floats:
+        """A column of 'handoffs'."""
+        self.accessed.add(f"handoffs.{name}")
+        return self._chosen(self.columns.number("handoffs", name))
+
+    def is_client(self, name: str, *texts: str) -> Mask:
+        """Whether a text column of 'requests' is one of `texts`."""
+        self.accessed.add(f"requests.{name}")
+        return self._is("requests", name, texts)
+
+    def is_router(self, name: str, *texts: str) -> Mask:
+        """Whether a text column of 'handoffs' is one of `texts`."""
+        self.accessed.add(f"handoffs.{name}")
+        return self._is("handoffs", name, texts)
+
+    def has_router(self, name: str) -> Mask:
+        """Whether a text column of 'handoffs' is known."""
+        self.accessed.add(f"handoffs.{name}")
+        return self.labels("handoffs", name)[0] >= 0
+
+    def labels(self, table: str, name: str) -> tuple[Codes, list[str]]:
+        """A text column as codes into labels, -1 for null."""
+        codes, labels = self.columns.category(table, name)
+        return codes if self.rows is None else codes[self.rows], labels
+
+    @property
+    def ok(self) -> Mask:
+        return self._is("requests", "status", ("ok",))
+
+    @property
+    def failed(self) -> Mask:
+        """Failures of the system: 'error' and 'timeout', not what the plan cancelled or the end cut off."""
+        return self._is("requests", "status", tuple(_FAILED))
+
+    @property
+    def groups(self) -> npt.NDArray[np.int32]:
+        return self.all_groups if self.rows is None else self.all_groups[self.rows]
+
+    @property
+    def reps(self) -> npt.NDArray[np.int16]:
+        return self.columns.rep if self.rows is None else self.columns.rep[self.rows]
+
+    @property
+    def tokens(self) -> TokenScan:
+        """Scan of the token offsets; pooled latencies are those of successful requests of this frame."""
+        self.accessed.update(("requests.token_offsets_ns", "handoffs.switch_index"))
+        if self._scan is None:
+            ok = self.columns.category("requests", "status")
+            chosen = np.asarray(np.isin(ok[0], [i for i, text in enumerate(ok[1]) if text == "ok"]))
+            if self.rows is not None:
+                chosen &= self.rows
+            switch = self.columns.number("handoffs", "switch_index")
+            self._scan = scan_tokens(self.columns, switch, self.all_groups, self.group_count, chosen)
+        return self._scan
+
+    def per_row(self, values: Floats) -> Floats:
+        """Entries of an array over all rows of the cell that belong to this frame."""
+        return self._chosen(values)
+
+    def _chosen(self, values: Floats) -> Floats:
+        return values if self.rows is None else values[self.rows]
+
+    def _is(self, table: str, name: str, texts: tuple[str, ...]) -> Mask:
+        codes, labels = self.labels(table, name)
+        return np.asarray(np.isin(codes, [i for i, label in enumerate(labels) if label in texts]))

@@ -1,0 +1,31 @@
+"""KV and handoff payload that crossed the WAN, per request that the router saw.
+
+    wan_kv_bytes = (sum(main_kv_bytes) + sum(handoff_bytes)) / count(requests), null as 0
+
+Payload as counted by the router; what the line carried, control and retransmits included, is wan_bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reports.columns import Floats
+from reports.frame import Frame
+from reports.metric import Better, Share
+
+
+def terms(f: Frame) -> tuple[Floats, Floats]:
+    seen = ~np.isnan(f.router("output_tokens"))
+    crossed = np.nan_to_num(f.router("main_kv_bytes")) + np.nan_to_num(f.router("handoff_bytes"))
+    return np.where(seen, crossed, np.nan), np.ones(len(seen))
+
+
+METRIC = Share(
+    "wan_kv_bytes",
+    "KV bytes across the WAN per request",
+    "bytes",
+    Better.LOWER,
+    ("handoffs.main_kv_bytes", "handoffs.handoff_bytes", "handoffs.output_tokens"),
+    terms,
+    headline=True,
+)
