@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Name → module with NAME, sniff(path, head) and read(path, options); told apart in this order.
 READERS: Final[dict[str, str]] = {
+    "weka-tree": "workloads.readers.weka_tree",
     "weka": "workloads.readers.weka",
     "mooncake": "workloads.readers.mooncake",
 }
@@ -34,18 +35,25 @@ def reader(name: str) -> ModuleType:
 
 
 def detect(path: Path) -> str:
-    """Name of the format of a file, or of a directory by its first file."""
-    probe = path
-    if path.is_dir():
-        inside = sorted(p for p in path.iterdir() if p.is_file())
-        if not inside:
-            raise TraceError("the directory holds no file", file=path)
-        probe = inside[0]
-    start = head(probe)
-    for name in READERS:
-        if reader(name).sniff(probe, start):
-            return name
-    raise TraceError(f"not recognised as any of {', '.join(READERS)}; name it with --format", file=path)
+    """Name of the format of a file, or of the trace files in a directory."""
+    if not path.is_dir():
+        found = _sniffed(path)
+        if found is None:
+            raise TraceError(
+                f"not recognised as any of {', '.join(READERS)}; name it with --format", file=path
+            )
+        return found
+    inside = {_sniffed(p) for p in sorted(path.iterdir()) if p.is_file()} - {None}
+    names = sorted(str(name) for name in inside)
+    if len(names) != 1:
+        what = f"holds files of several formats ({', '.join(names)})" if names else "holds no trace file"
+        raise TraceError(f"this directory {what}; name a file in it, or --format", file=path)
+    return names[0]
+
+
+def _sniffed(path: Path) -> str | None:
+    start = head(path)
+    return next((name for name in READERS if reader(name).sniff(path, start)), None)
 
 
 def open_trace(

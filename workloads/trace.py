@@ -44,6 +44,7 @@ class Header:
     prefix_known  False: the format tells lengths only, so no hit rate can be stated
     sessions_known False: every request stands alone (Mooncake, Azure)
     gap_cap_ns    waits above this were cut to it, by the source or by a transformation; None: not cut
+    copies        how often the same sessions stand in it, each time with ids of their own
     digest        sha256 of the source's bytes, or of the parameters that generated it
     warnings      what a reader of the figures has to know, one line each
     """
@@ -58,6 +59,7 @@ class Header:
     gap_cap_ns: int | None = None
     token_scale: float = 1.0
     time_scale: float = 1.0
+    copies: int = 1
     warnings: tuple[str, ...] = ()
 
 

@@ -1,8 +1,9 @@
 """Weka native traces: one JSON document a session, block ids local to the file, subagents nested.
 
-A subagent's requests form a chain of their own that starts after the request before it; the next request
-of the parent waits for every subagent started since. Nested times count from the subagent's start in raw
-files and from the session's in later releases: they are relative when the first lies before the subagent.
+A subagent's requests form a chain of their own that starts after the parent's request before it. The
+parent's next request waits for the subagents that had ended when it was sent; one that was still running
+then is waited for by a later request. Nested times count from the subagent's start in raw files and from
+the session's in later releases: they are relative when the first lies before the subagent.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from workloads.readers.options import ReadOptions
 
 NAME: Final = "weka"
+CLOCK_GRAIN_NS: Final = 1_000_000_000  # parents' times are whole seconds
 
 
 class _Request(msgspec.Struct, tag_field="type", tag="n"):
@@ -123,7 +125,7 @@ class _Session:
 
     def add(self) -> None:
         main: int | None = None
-        waiting: list[int] = []
+        running: list[int] = []
         seen_t = -1.0
         for index, item in enumerate(self.document.requests):
             where = f"requests[{index}]"
@@ -132,10 +134,12 @@ class _Session:
             if isinstance(item, _Subagent):
                 last = self._subagent(item, main, where)
                 if last is not None:
-                    waiting.append(last)
+                    running.append(last)
                 continue
             seen_t = item.t
-            after = ([] if main is None else [main]) + waiting
+            joined = [a for a in running if self.end_ns[a] <= item.t * 1e9 + CLOCK_GRAIN_NS]
+            running = [a for a in running if a not in joined]
+            after = ([] if main is None else [main]) + joined
             main = self._request(
                 item,
                 item.t,
@@ -144,9 +148,8 @@ class _Session:
                 where=where,
                 agent="main",
                 head_tokens=self._head(self.document),
-                joins=bool(waiting),
+                joins=bool(joined),
             )
-            waiting = []
         if self.local:
             self.builder.tree.close_scope(self.scope)
 

@@ -83,7 +83,7 @@ def _scaled(tokens: NDArray[np.int64], ratio: tuple[int, int], *, up: bool) -> N
         product: NDArray[np.int64] = tokens * numerator
         whole: NDArray[np.int64] = -(-product // denominator) if up else product // denominator
         return whole
-    return np.floor(tokens * (numerator / denominator) + 1e-9).astype(np.int64)
+    return np.array(tokens * (numerator / denominator) + 1e-9, np.int64)
 
 
 def _stretched(times: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
