@@ -13,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from harness.costs.profile import Accelerator, ModelProfile, ProfileError, load_model, parse_devices
+
+_FABRIC_SETUP_S: Final = 0.002
+"""Registration and control messages of one transfer inside a datacenter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class Deployment:
     recent_extra_bytes_per_token: float
     kv_room_bytes: float
     """Device memory left for KV."""
+    fabric_bytes_s: float
+    """Network to other workers of the datacenter, one direction, all devices."""
+    price_usd_h: float
 
     def prefill_s(self, tokens: int, start: int) -> float:
         """One step that computes `tokens` ids of one sequence after `start` held ones."""
@@ -73,6 +80,10 @@ class Deployment:
         recent = min(tokens, self.recent_tokens)
         return tokens * self.kv_bytes_per_token + recent * self.recent_extra_bytes_per_token
 
+    def fabric_s(self, kv_bytes: float) -> float:
+        """Sending KV inside the datacenter."""
+        return _FABRIC_SETUP_S + kv_bytes / self.fabric_bytes_s
+
     def capacity_tokens(self, sequences: int) -> int:
         """Positions that fit beside the weights when `sequences` are cached, each with its recent tokens."""
         recent_bytes = sequences * self.recent_tokens * self.recent_extra_bytes_per_token
@@ -99,12 +110,18 @@ def deploy(model: str, devices: str) -> Deployment:
     weights do not fit."""
     profile = load_model(model)
     accelerator, count = parse_devices(devices)
+    return deployment_of(profile, accelerator, count)
+
+
+def deployment_of(profile: ModelProfile, accelerator: Accelerator, count: int) -> Deployment:
+    """As `deploy`, of profiles at hand (a calibration changes some values)."""
+    name = f"{profile.name} on {accelerator.name}x{count}"
     room_bytes = (
         count * accelerator.hbm_bytes.value * profile.memory_fraction.value - profile.weight_bytes.value
     )
     if room_bytes <= 0:
         raise ProfileError(
-            f"{model} on {devices}: {profile.weight_bytes.value / 1e9:.0f} GB of weights do not fit; "
+            f"{name}: {profile.weight_bytes.value / 1e9:.0f} GB of weights do not fit; "
             f"{_least_devices(profile, accelerator)} devices are enough"
         )
     tokens_s = count * _prefill_tokens_s(profile, accelerator)
@@ -112,7 +129,7 @@ def deploy(model: str, devices: str) -> Deployment:
     attention_flops = count * accelerator.bf16_flops.value * profile.attention_mfu.value
     decode_flops = count * _linear_flops(profile, accelerator) * profile.decode_mfu.value
     return Deployment(
-        name=f"{model} on {devices}",
+        name=name,
         vocab_size=int(profile.vocab_size.value),
         linear_s_per_token=1.0 / tokens_s,
         floor_s=profile.saturation_tokens.value / tokens_s,
@@ -126,6 +143,8 @@ def deploy(model: str, devices: str) -> Deployment:
         recent_tokens=int(profile.recent_tokens.value),
         recent_extra_bytes_per_token=profile.recent_extra_bytes_per_token.value,
         kv_room_bytes=room_bytes,
+        fabric_bytes_s=count * accelerator.fabric_bytes_s.value,
+        price_usd_h=count * accelerator.price_usd_h.value,
     )
 
 

@@ -13,7 +13,7 @@ from harness.costs.quantity import Quantity
 
 _DIRECTORY = Path(__file__).parent / "profiles"
 
-ProfileT = TypeVar("ProfileT", "Accelerator", "ModelProfile")
+ProfileT = TypeVar("ProfileT", "Accelerator", "ModelProfile", "Line")
 
 
 class ProfileError(ValueError):
@@ -28,8 +28,9 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hbm_bytes_s: Quantity
     bf16_flops: Quantity
     fp8_flops: Quantity
-    price_low_usd_h: Quantity | None = None
-    price_high_usd_h: Quantity | None = None
+    fabric_bytes_s: Quantity
+    """Network of one device to other workers of its datacenter, one direction."""
+    price_usd_h: Quantity
 
 
 class ModelProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,20 +68,47 @@ class ModelProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the device memory that weights and KV may take."""
 
 
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line between the datacenters: what a pool of connections gets out of it.
+
+    A transfer i of the pool gets w_i * min(flow limit, efficiency * rate / sum of w), w lognormal with
+    `rate_sigma`; see harness.sim.wan."""
+
+    name: str
+    rate_bit_s: Quantity
+    rtt_ms: Quantity
+    loss_share: Quantity
+    """Packet loss that TCP sees; 0: none."""
+    efficiency: Quantity
+    """Payload of KV over the line's rate when the line is full."""
+    flow_bit_s: Quantity
+    """Most that one connection of weight 1 carries (window, CPU, per-flow policing)."""
+    connections: Quantity
+    """Size of the pool; further transfers wait in order."""
+    rate_sigma: Quantity
+    """Spread of the connections' weights (sigma of the logarithm)."""
+    price_usd_h: Quantity
+
+
 def _names(kind: str) -> list[str]:
     return sorted(path.stem for path in (_DIRECTORY / kind).glob("*.toml"))
 
 
 def _read(kind: str, name: str, profile: type[ProfileT]) -> ProfileT:
-    if name not in _names(kind):
-        raise ProfileError(f"{kind}: {name!r} is not known; known: {', '.join(_names(kind))}")
-    path = _DIRECTORY / kind / f"{name}.toml"
+    own = name.endswith(".toml")
+    if not own and name not in _names(kind):
+        raise ProfileError(
+            f"{kind}: {name!r} is not known; known: {', '.join(_names(kind))}, or a path ending in .toml"
+        )
+    path = Path(name) if own else _DIRECTORY / kind / f"{name}.toml"
     try:
         read = msgspec.toml.decode(path.read_bytes(), type=profile)
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise ProfileError(f"{path.name}: {error}") from None
-    if read.name != name:
-        raise ProfileError(f"{path.name}: name is {read.name!r}, expected {name!r}, as the file")
+        raise ProfileError(f"{path}: {error}") from None
+    if read.name != path.stem:
+        raise ProfileError(f"{path}: name is {read.name!r}, expected {path.stem!r}, as the file")
     return read
 
 
@@ -96,6 +124,16 @@ def load_model(name: str) -> ModelProfile:
     return _read("models", name, ModelProfile)
 
 
+@functools.cache
+def load_line(name: str) -> Line:
+    """Raises ProfileError, listing the known names, for an unknown one."""
+    return _read("lines", name, Line)
+
+
+def known_lines() -> list[str]:
+    return _names("lines")
+
+
 def known_accelerators() -> list[str]:
     return _names("accelerators")
 
@@ -106,7 +144,7 @@ def known_models() -> list[str]:
 
 def parse_devices(text: str) -> tuple[Accelerator, int]:
     """'h200x8' is eight H200; 'h200' is one. Raises ProfileError."""
-    match = re.fullmatch(r"([a-z0-9-]+?)(?:x([1-9][0-9]*))?", text)
+    match = re.fullmatch(r"([a-z0-9-]+?|.+\.toml)(?:x([1-9][0-9]*))?", text)
     if match is None:
         raise ProfileError(f"devices {text!r}: expected NAME or NAMExCOUNT, such as 'h200x8'")
     return load_accelerator(match[1]), int(match[2] or 1)
