@@ -134,7 +134,7 @@ class SlotEngine:
         except NoCapacity:
             self._backend.truncate(slot.index, p0)
             raise
-        slot.ids.extend(ids)
+        slot.ids.extend(array("i", ids))
         slot.held = sequence.end = p1
         self._external += p1 - p0
 

@@ -63,20 +63,16 @@ class Front:
             ids = self._ids(asked.prompt)
             return await self._answer(request, asked, ids, asked.max_tokens)
         except BadRequestError as error:
-            return web.Response(status=400, body=error_body(str(error), "invalid_request_error"))
+            return _error(400, error_body(str(error), "invalid_request_error"))
 
     async def _chat_completions(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = _read(self._chat, await request.read())
-            if self._tokenizer is None:
-                raise BadRequestError(
-                    "messages: this model has no tokenizer; send token ids to /v1/completions"
-                )
-            ids = array("I", self._tokenizer.chat([(m.role, m.content) for m in asked.messages]))
+            ids = self._chat_ids(asked.messages)
             limit = asked.max_completion_tokens or asked.max_tokens or _DEFAULT_CHAT_TOKENS
             return await self._answer(request, asked, ids, limit)
         except BadRequestError as error:
-            return web.Response(status=400, body=error_body(str(error), "invalid_request_error"))
+            return _error(400, error_body(str(error), "invalid_request_error"))
 
     def _ids(self, prompt: str | list[int]) -> array[int]:
         if isinstance(prompt, str):
@@ -141,7 +137,7 @@ class Front:
         )
         part = await exchange.parts.get()
         if isinstance(part, Failure):  # nothing has been sent yet: an honest status is still possible
-            return web.Response(status=503, body=error_body(part.error, "server_error"))
+            return _error(503, error_body(part.error, "server_error"))
         await response.prepare(request)
         if (opening := chunks.opening()) is not None:
             await response.write(opening)
@@ -163,7 +159,7 @@ class Front:
         while True:
             part = await exchange.parts.get()
             if isinstance(part, Failure):
-                return web.Response(status=503, body=error_body(part.error, "server_error"))
+                return _error(503, error_body(part.error, "server_error"))
             if isinstance(part, End):
                 ids = exchange.context[exchange.prompt_tokens :]
                 body = chunks.whole(ids, part, _usage(exchange, part.times))
@@ -186,7 +182,7 @@ class Front:
         try:
             await self._router.join(msgspec.json.decode(await request.read(), type=WorkerAddress))
         except (msgspec.ValidationError, WorkerRefusedError) as error:
-            return web.Response(status=400, body=error_body(str(error), "invalid_request_error"))
+            return _error(400, error_body(str(error), "invalid_request_error"))
         return web.json_response({"joined": True})
 
     async def _drain(self, request: web.Request) -> web.Response:
@@ -195,12 +191,16 @@ class Front:
         if not self._router.drain(worker):
             known = ", ".join(self._router.workers_up)
             error = f"worker: {worker} is not up; up are {known}"
-            return web.Response(status=404, body=error_body(error, "invalid_request_error"))
+            return _error(404, error_body(error, "invalid_request_error"))
         return web.json_response({"draining": True})
 
     def _check_secret(self, request: web.Request) -> None:
         if not hmac.compare_digest(request.headers.get(SECRET_HEADER, ""), self._router.config.secret):
             raise web.HTTPForbidden(text=f"wrong {SECRET_HEADER}")
+
+
+def _error(status: int, body: bytes) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json")
 
 
 def _read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:

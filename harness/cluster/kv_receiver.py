@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from array import array
 from collections.abc import Callable
@@ -93,4 +94,5 @@ class KvReceiver:
         begin = incoming.begin
         if incoming.error is None:
             self._tell(ev.TransferDone(begin.request, begin.work, incoming.kv_bytes, incoming.join_ns))
-        await connection.send_bytes(msg.encode(msg.KvAck(begin.work, incoming.error)))
+        with contextlib.suppress(ConnectionError):  # the sender has given up or is gone; nobody waits for this
+            await connection.send_bytes(msg.encode(msg.KvAck(begin.work, incoming.error)))

@@ -25,7 +25,8 @@ from harness.policy import actions as act
 from harness.policy import events as ev
 from harness.policy.config import PolicyConfig
 from harness.policy.core import Policy
-from harness.policy.journal import HandoffJournal, decision_row
+from harness.policy.journal import HandoffJournal, Row, decision_row
+from reports.errors import RecordingError
 from reports.schema import DECISIONS, HANDOFFS, WORKER_SAMPLES, Table
 from reports.writer import TableWriter
 
@@ -71,6 +72,8 @@ class Router:
         self._work_at: dict[ev.WorkId, ev.WorkerName] = {}
         """Who a Cancel or Demote goes to: the worker that does the work (for transfers, the sender)."""
         self._work_of: dict[ev.RequestId, list[ev.WorkId]] = {}
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Set when records can no longer be written: a run that is not recorded is of no use."""
         self._decided = 0
         self._staged: array[int] = array("I")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,7 +152,7 @@ class Router:
         for timer in self._timers.values():
             timer.cancel()
         for row in self._journal.unfinished():
-            self._handoffs.write(row)
+            self._record(self._handoffs, row)
         for writer in (self._handoffs, self._decisions, self._samples):
             if writer is not None:
                 writer.close()
@@ -216,17 +219,16 @@ class Router:
 
     def _sample(self, worker: str, counters: msg.Counters) -> None:
         address = self._addresses[worker]
-        self._samples.write(
-            {
-                "t_ns": counters.t_ns,
-                "worker": worker,
-                "role": address.role.value,
-                "cluster": address.cluster,
-                "cpu_ns": counters.cpu_ns,
-                "rss_bytes": counters.rss_bytes,
-                **msgspec.structs.asdict(counters.usage),
-            }
-        )
+        row = {
+            "t_ns": counters.t_ns,
+            "worker": worker,
+            "role": address.role.value,
+            "cluster": address.cluster,
+            "cpu_ns": counters.cpu_ns,
+            "rss_bytes": counters.rss_bytes,
+            **msgspec.structs.asdict(counters.usage),
+        }
+        self._record(self._samples, row)
 
     # ----------------------------------------------------------------- policy
 
@@ -234,13 +236,21 @@ class Router:
         now_ns = self._anchor.epoch_ns(time.monotonic_ns())
         actions = self.policy.handle(now_ns, event)
         if self._decisions is not None:
-            self._decisions.write(decision_row(self._decided, now_ns, event, actions))
+            self._record(self._decisions, decision_row(self._decided, now_ns, event, actions))
         self._decided += 1
         row = self._journal.observe(now_ns, event, actions)
         for action in actions:
             self._do(action)
         if row is not None:
-            self._handoffs.write(row)
+            self._record(self._handoffs, row)
+
+    def _record(self, writer: TableWriter, row: Row) -> None:
+        if self.failed.done():
+            return
+        try:
+            writer.write(row)
+        except RecordingError as error:
+            self.failed.set_exception(error)
 
     def _do(self, action: act.Action) -> None:
         match action:

@@ -159,6 +159,9 @@ class Worker:
             case act.Cancel() if self._sender.cancel(action.work):
                 pass
             case _:
+                if isinstance(action, act.Prefill | act.Open):
+                    # A transfer may follow at once; it must find the sequence, even if the engine has not.
+                    self._board.update({action.work: 0})
                 self._thread.post(lambda: self._thread.desk.do(command, ids))
 
     async def _kv(self, request: web.Request) -> web.StreamResponse:

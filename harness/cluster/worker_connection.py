@@ -121,8 +121,8 @@ class WorkerConnection:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
             await self._connection.close()
-        error = self._connection.exception()
-        return f"connection lost: {error}" if error else "connection closed"
+        broken = self._connection.exception()
+        return f"connection lost: {broken}" if broken else "connection closed"
 
     async def aclose(self) -> None:
         await self._connection.close()

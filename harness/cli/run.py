@@ -1,0 +1,128 @@
+"""`pddbench run EXPERIMENT.toml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("run")
+@click.argument("experiment", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder that the run's own folder is made in.",
+)
+@click.option("--link", "driver", help="Driver of the WAN: auto, netem, uml or relay; wins over the file.")
+@click.option("--model", help="Model of the workers: tiny, smollm2 or a GGUF file; wins over the file.")
+@click.option("--seed", type=int, help="Seed of everything random; wins over the file.")
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), help="Repetitions of each cell; wins over the file."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override any key, e.g. --set workload.token_scale=0.1 (VALUE in TOML). Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the run's folder, verdict and files as JSON.")
+@click.option("--no-report", is_flag=True, help="Record only; `pddbench report RUN` reports later.")
+def command(
+    experiment: Path,
+    out: Path,
+    driver: str | None,
+    model: str | None,
+    seed: int | None,
+    repetitions: int | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+    no_report: bool,
+) -> None:
+    """Run EXPERIMENT on a live cluster: every cell, every repetition, then the report.
+
+    The cells are run interleaved (A B B A …), each on a freshly started cluster with cold caches. All
+    that is measured goes to Parquet tables in the run's folder as the run goes, so a run that is cut
+    short keeps what it has.
+
+    \b
+    Examples:
+      pddbench run experiments/quickstart.toml
+      pddbench run experiments/modes.toml --repetitions 4 --link relay
+      pddbench run experiments/quickstart.toml --set link.profile='"metro"'
+
+    Ctrl-C once drains and reports, twice stops.
+    """
+    import asyncio  # noqa: PLC0415 - the command line answers --help without loading any of this
+    import sys  # noqa: PLC0415
+
+    import msgspec  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    from harness.experiment.config import load_experiment, merge  # noqa: PLC0415
+    from harness.experiment.runner import new_run_dir, run_experiment  # noqa: PLC0415
+    from reports.runinfo import RunState  # noqa: PLC0415
+
+    overrides: dict[str, Any] = {}
+    for setting in settings:
+        overrides = merge(overrides, _setting(setting))
+    for path, value in (
+        (("link", "driver"), driver),
+        (("cluster", "model"), model),
+        (("seed",), seed),
+        (("repetitions",), repetitions),
+    ):
+        if value is not None:
+            overrides = merge(overrides, _nested(path, value))
+    loaded = load_experiment(experiment, overrides)
+    console = Console(stderr=as_json)
+    run_dir = new_run_dir(out, loaded.name)
+    console.print(f"{loaded.name}: seed {loaded.seed}, recording into {run_dir}", highlight=False)
+    info = asyncio.run(run_experiment(loaded, run_dir, console))
+    html = run_dir / "report.html"
+    if not no_report:
+        from reports.render import write_html  # noqa: PLC0415
+        from reports.terminal import print_report  # noqa: PLC0415
+
+        from reports.run import Run  # noqa: PLC0415
+
+        run = Run.open(run_dir)
+        print_report(run, console)
+        write_html(run, html)
+        console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False)
+    if as_json:
+        body = {
+            "run": str(run_dir),
+            "state": info.state,
+            "validity": info.validity,
+            "report": None if no_report else str(html),
+        }
+        click.echo(msgspec.json.encode(body))
+    if info.state is RunState.INTERRUPTED:
+        sys.exit(130)
+    sys.exit(0 if info.validity.valid else 3)
+
+
+def _setting(setting: str) -> dict[str, Any]:
+    """KEY=VALUE as a nested table; VALUE is TOML, or a bare word taken as a string."""
+    import tomllib  # noqa: PLC0415
+
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set {setting}: needs KEY=VALUE, e.g. workload.token_scale=0.1")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return _nested(tuple(key.split(".")), parsed)
+
+
+def _nested(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value

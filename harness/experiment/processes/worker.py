@@ -1,0 +1,43 @@
+"""`python -m harness.experiment.processes.worker`: one worker process. Composition root of its engine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import msgspec
+
+from adapters.engines import load_engine
+from harness.cluster.worker import Worker, WorkerConfig
+from harness.engine import Engine, EngineError, EngineOptions
+from harness.experiment.processes.lifeline import read_config, say_ready, until_told
+
+
+class WorkerProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    engine: str
+    options: EngineOptions
+    worker: WorkerConfig
+
+
+async def _serve(config: WorkerProcess, engine: Engine) -> None:
+    worker = Worker(config.worker, engine)
+    try:
+        say_ready(port=await worker.start())
+        await until_told(worker.failed)
+    finally:
+        await worker.aclose()
+
+
+def main() -> int:
+    config = read_config(WorkerProcess)
+    try:
+        engine = load_engine(config.engine, config.options)
+        asyncio.run(_serve(config, engine))
+    except (EngineError, OSError) as error:
+        sys.stderr.write(f"{config.worker.name}: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

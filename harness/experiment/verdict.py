@@ -1,0 +1,68 @@
+"""Whether the figures of one repetition may be used, and if not, why: one line a reason."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.experiment.cell_run import CellRecord
+from reports.run import Run
+from reports.runinfo import Validity
+
+_ERROR_SHARE_BOUND = 0.01
+
+
+def judge(record: CellRecord, run: Run) -> Validity:
+    """Instrument, prefix hits, failures and workers of one cell and repetition."""
+    reasons: list[str] = []
+    cautions: list[str] = list(record.warnings)
+    if record.finished is not None:
+        reasons += [f"instrument: {reason}" for reason in record.finished.reasons]
+        if record.finished.interrupted:
+            reasons.append("interrupted: the load was ended early")
+    reasons += _prefix_hits(record, run)
+    reasons += _failures(record, run)
+    if record.plan is not None:
+        if record.plan.dropped_sessions:
+            cautions.append(
+                f"{record.plan.dropped_sessions} sessions ({record.plan.dropped_turns} turns) of the trace exceed "
+                f"the context of {record.plan.max_context_tokens} tokens and were left out"
+            )
+        cautions += record.plan.warnings
+    if record.link is not None and record.link.description.modelled:
+        cautions.append("the WAN is a user-space relay: TCP over it is modelled, not real")
+    return Validity(not reasons, tuple(reasons), tuple(cautions))
+
+
+def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
+    """The engine's own prefix hits against what the trace implies with a cache that holds everything."""
+    columns = ["status", "prompt_tokens", "cached_tokens", "expected_cached_tokens"]
+    rows = run.table("requests", record.cell.name, record.rep, columns)
+    known = pc.and_(
+        pc.equal(rows["status"].cast(pa.string()), "ok"),
+        pc.and_(pc.is_valid(rows["cached_tokens"]), pc.is_valid(rows["expected_cached_tokens"])),
+    )
+    rows = rows.filter(known)
+    prompt = pc.sum(rows["prompt_tokens"]).as_py()
+    if not prompt:
+        return []
+    achieved = 100 * pc.sum(rows["cached_tokens"]).as_py() / prompt
+    expected = 100 * pc.sum(rows["expected_cached_tokens"]).as_py() / prompt
+    bound = record.cell.workload.hit_tolerance_points
+    if abs(achieved - expected) <= bound:
+        return []
+    return [
+        f"prefix hit: {achieved:.1f} % achieved, {expected:.1f} % implied by the trace; "
+        f"they may differ by {bound:g} points"
+    ]
+
+
+def _failures(record: CellRecord, run: Run) -> list[str]:
+    statuses = run.table("requests", record.cell.name, record.rep, ["status"])["status"].cast(pa.string())
+    total = len(statuses)
+    if total == 0:
+        return ["no request was recorded"]
+    failed = sum(1 for status in statuses.to_pylist() if status in ("error", "timeout"))
+    if failed > _ERROR_SHARE_BOUND * total:
+        return [f"failures: {failed} of {total} requests failed; at most {_ERROR_SHARE_BOUND:.0%} may"]
+    return []
