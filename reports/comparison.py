@@ -97,6 +97,8 @@ class Comparison:
     effects: tuple[Effect, ...]
     paired: bool
     cautions: tuple[str, ...]
+    agreement: tuple[int, int] | None
+    """Paired requests with equal output ids on both sides, of how many; None when not recorded."""
 
     def row(self, key: str) -> Row | None:
         return next((row for row in self.rows if row.base.key == key), None)
@@ -150,6 +152,7 @@ def compare_sides(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[Co
             _adjusted(effects[index]),
             sides.paired,
             sides.cautions + _repetition_caution(base, other),
+            _agreement(base, other) if sides.paired else None,
         )
         for index, other in enumerate(sides.sides[1:])
     ]
@@ -241,6 +244,20 @@ def _paired_ratio(known: PerRequest, base: Side, other: Side, draws: Draws) -> E
         ratio = np.where(means[0] > 0, means[1] / means[0], np.nan)
     sample = Sample.of(ratio, group, np.zeros(count, np.int16))
     return estimate(Quantile(sample, 0.5), draws.bootstrap) if sample.size else None
+
+
+def _agreement(base: Side, other: Side) -> tuple[int, int] | None:
+    """Compares the first repetition of either side."""
+    digests: list[dict[int, str]] = []
+    for side in (base, other):
+        first = min(side.frame.columns.reps)
+        text = side.frame.columns.text("output_digest")
+        known = side.frame.ok & (side.frame.reps == first)
+        rows = np.flatnonzero(known) if side.frame.rows is None else np.flatnonzero(side.frame.rows)[known]
+        found = text.take(rows).to_pylist()
+        digests.append({int(p): d for p, d in zip(side.pairs[known], found, strict=True) if d is not None})
+    both = digests[0].keys() & digests[1].keys()
+    return (sum(digests[0][p] == digests[1][p] for p in both), len(both)) if both else None
 
 
 def _judged(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 AnyStatistic = Quantile | Ratio | PerRepetition
 
 ALPHA: Final = 0.05
+_SHAPELESS: Final = 6.0
+"""Beyond this stretch the shape that sessions give an interval says nothing about repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ def change(
 def _permutation_p(
     base: Quantile | Ratio, other: Quantile | Ratio, seen: float, draws: Draws, joined: Sample | None
 ) -> float:
+    as_base: Quantile | Ratio
+    as_other: Quantile | Ratio
     if isinstance(base, Ratio):
         assert isinstance(other, Ratio)
         as_base, as_other = base.pooled(other, draws.groups)
@@ -123,7 +127,7 @@ def _interval(point: float, drawn: Floats, known_by: Uncertainty) -> tuple[float
         return None, None
     low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2], method="inverted_cdf")
     spread = _spread(known)
-    if not spread:
+    if known_by.half_width >= _SHAPELESS * spread:
         return point - known_by.half_width, point + known_by.half_width
     stretch = max(1.0, known_by.half_width / (1.96 * spread))
     return float(point + (low - point) * stretch), float(point + (high - point) * stretch)
