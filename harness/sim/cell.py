@@ -1,0 +1,53 @@
+"""One cell as the simulator needs it: policy, workers, line, and the details of both."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.costs.deployment import Deployment
+from harness.policy.config import PolicyConfig
+from harness.policy.roles import Role
+from harness.sim.wan import LineModel
+
+
+class SimWorkerSpec(msgspec.Struct, frozen=True):
+    """One worker."""
+
+    name: str
+    role: Role
+    cluster: str
+    deployment: Deployment
+    max_sequences: int
+    chunk_tokens: int
+    capacity_tokens: int | None = None
+    """None: what fits the devices' memory."""
+
+
+class SimFault(msgspec.Struct, frozen=True):
+    """Something that happens at an instant: a worker dies, or the line becomes another one."""
+
+    at_ns: int
+    kill: str | None = None
+    line: LineModel | None = None
+
+
+class SimCell(msgspec.Struct, frozen=True):
+    """Everything the driver needs besides the sessions."""
+
+    policy: PolicyConfig
+    workers: tuple[SimWorkerSpec, ...]
+    line: LineModel
+    byte_scale: float = 1.0
+    time_scale: float = 1.0
+    message_s: float = 0.0
+    handoff_extra_s: float = 0.0
+    handoff_extra_sd_s: float = 0.0
+    copy_s: float = 0.0
+    fill_tail: bool = True
+    token_instants: bool = False
+    sample_s: float | None = 1.0
+    """Interval of link and worker samples; None: none."""
+    cancel_share: float = 0.0
+    """Share of the requests that their client gives up after `cancel_after_s`."""
+    cancel_after_s: float = 0.0
+    faults: tuple[SimFault, ...] = ()

@@ -1,0 +1,83 @@
+"""When decoding steps end: all sequences of a worker step together, and each step is a little longer.
+
+Between two changes of the batch the k-th step takes first + (k - 1) * growth seconds, because every
+sequence's context grows by a token a step; so any number of steps is one closed formula, exact to the step.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+
+
+class DecodeClock:
+    """Steps since the worker started, and the epoch under way. With `log`, ends of past steps can be asked."""
+
+    __slots__ = ("_first_s", "_growth_s", "_log", "_start_ns", "steps")
+
+    def __init__(self, *, log: bool) -> None:
+        self.steps = 0
+        """Steps done when the epoch began."""
+        self._start_ns = 0
+        self._first_s = 0.0
+        self._growth_s = 0.0
+        self._log: list[tuple[int, int, float, float]] | None = [] if log else None
+
+    def begin(self, start_ns: int, first_s: float, growth_s: float) -> None:
+        """A new epoch from here on."""
+        self._start_ns = start_ns
+        self._first_s = first_s
+        self._growth_s = growth_s
+        if self._log is not None:
+            self._log.append((self.steps, start_ns, first_s, growth_s))
+
+    def end_ns(self, k: int) -> int:
+        """When the k-th step of this epoch ends (0: its beginning)."""
+        return _end_ns(self._start_ns, self._first_s, self._growth_s, k)
+
+    def done_by(self, now_ns: int) -> int:
+        """Steps of this epoch that have ended by `now_ns`."""
+        elapsed_s = (now_ns - self._start_ns) * 1e-9
+        if elapsed_s <= 0 or self._first_s <= 0:
+            return 0
+        if self._growth_s <= 0:
+            k = int(elapsed_s / self._first_s)
+        else:
+            half = self._first_s - self._growth_s / 2
+            k = int((math.sqrt(half * half + 2 * self._growth_s * elapsed_s) - half) / self._growth_s)
+        while self.end_ns(k + 1) <= now_ns:
+            k += 1
+        while k > 0 and self.end_ns(k) > now_ns:
+            k -= 1
+        return k
+
+    def advance(self, k: int) -> None:
+        """The first `k` steps of the epoch are done; the rest of it begins where they ended."""
+        if k:
+            start_ns = self.end_ns(k)
+            self.steps += k
+            self.begin(start_ns, self._first_s + k * self._growth_s, self._growth_s)
+
+    def ends_ns(self, first: int, count: int) -> list[int]:
+        """When steps first + 1 .. first + count (of all steps) ended; needs the log."""
+        assert self._log is not None
+        log = self._log
+        at = bisect.bisect_right(log, first, key=lambda epoch: epoch[0]) - 1
+        out: list[int] = []
+        for step in range(first + 1, first + count + 1):
+            while at + 1 < len(log) and log[at + 1][0] < step:
+                at += 1
+            base, start_ns, first_s, growth_s = log[at]
+            out.append(_end_ns(start_ns, first_s, growth_s, step - base))
+        return out
+
+    def forget_before(self, step: int) -> None:
+        """Epochs that ended before `step` will not be asked for again."""
+        if self._log is None or len(self._log) < 256:
+            return
+        keep = max(0, bisect.bisect_right(self._log, step, key=lambda epoch: epoch[0]) - 1)
+        del self._log[:keep]
+
+
+def _end_ns(start_ns: int, first_s: float, growth_s: float, k: int) -> int:
+    return start_ns + round((k * first_s + growth_s * k * (k - 1) / 2) * 1e9)

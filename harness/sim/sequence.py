@@ -1,0 +1,62 @@
+"""What a simulated worker holds and computes: sequences, and the pieces of work on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from harness.policy.events import RequestId, WorkId
+from harness.sim.session import Session
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One open sequence. `hit` positions belong to the cache, the rest up to `charged` are its own."""
+
+    seq: WorkId
+    request: RequestId
+    session: Session
+    turn: int
+    goal: int
+    hit: int = 0
+    held: int = 0
+    charged: int = 0
+    open: bool = False
+    followers: list[Callable[[int], None]] = field(default_factory=list)
+    """Told of every growth of `held` while a prefill runs (transfers that follow it)."""
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """A sequence that waits for room. With `prefill`, its prompt is computed once it is open."""
+
+    work: WorkId
+    sequence: Sequence
+    prefill: bool
+
+
+@dataclass(slots=True, eq=False)
+class DecodeJob:
+    """Sampling from answer index `first` on; all `total` tokens unless it is cancelled."""
+
+    work: WorkId
+    sequence: Sequence
+    first: int
+    total: int
+    base: int = 0
+    """Steps of the worker before this job's first token."""
+    start_held: int = 0
+    """Positions held when the first token was sampled."""
+    reported: int = 0
+    running: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Compute:
+    """Known ids to compute, up to position `end`; then sample on, with `decode`."""
+
+    work: WorkId
+    sequence: Sequence
+    end: int
+    prefill: bool = False
+    decode: DecodeJob | None = None

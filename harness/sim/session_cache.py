@@ -1,0 +1,156 @@
+"""What one worker's prefix cache really holds: runs of tokens per session, least recently used first out.
+
+A radix cache over sessions whose prompts continue one another. Content is known by lineage: the context
+of turn i begins with a known number of tokens of its base's context (`common_tokens`), and sessions of
+one group share a head. A session usually has one run; a context break or a subagent adds another.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from harness.sim.session import Session, common_tokens
+
+_MAX_RUNS: Final = 8
+"""Branches kept a session; the oldest is dropped first."""
+
+
+@dataclass(slots=True)
+class _Run:
+    turn: int
+    held: int
+    own: int
+    """Tokens that no earlier run of the session (nor the group's head) accounts for."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    session: Session
+    runs: list[_Run] = field(default_factory=list)
+    pins: int = 0
+
+
+class SessionCache:
+    """Cached tokens of one worker. `tokens` counts each held position once."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._heads: dict[str, int] = {}
+
+    def pin(self, session: Session, turn: int, wanted: int) -> int:
+        """Tokens of the turn's context already held, at most `wanted`; they stay until `unpin`."""
+        hit = self._head(session)
+        entry = self._entries.get(session.session_id)
+        if entry is None:
+            entry = self._entries[session.session_id] = _Entry(session)
+        else:
+            self._entries.move_to_end(session.session_id)
+            for run in entry.runs:
+                hit = max(hit, min(run.held, common_tokens(session, turn, run.turn)))
+        entry.pins += 1
+        return min(hit, wanted)
+
+    def unpin(self, session: Session) -> None:
+        entry = self._entries[session.session_id]
+        entry.pins -= 1
+        if not entry.pins and not entry.runs:
+            del self._entries[session.session_id]
+
+    def keep(self, session: Session, turn: int, held: int) -> None:
+        """The context of `turn` stays cached up to `held` tokens. The session must be pinned."""
+        entry = self._entries[session.session_id]
+        self._entries.move_to_end(session.session_id)
+        head = self._learn_head(session, held)
+        best: _Run | None = None
+        shared = head
+        for run in entry.runs:
+            overlap = min(run.held, held, common_tokens(session, turn, run.turn))
+            if overlap >= shared and overlap > 0:
+                best, shared = run, overlap
+        if best is not None and shared == best.held:
+            best.own += held - shared
+            best.turn, best.held = turn, held
+            self.tokens += held - shared
+            entry.runs.remove(best)
+            entry.runs.append(best)
+            return
+        if best is not None and shared >= held:
+            return  # inside a longer run already
+        entry.runs.append(_Run(turn, held, held - shared))
+        self.tokens += held - shared
+        if len(entry.runs) > _MAX_RUNS:
+            self._drop(entry, entry.runs[0])
+
+    def forget(self, session: Session) -> None:
+        """Nothing of the session stays (beyond what open sequences pin)."""
+        entry = self._entries.get(session.session_id)
+        if entry is None:
+            return
+        self.tokens -= sum(run.own for run in entry.runs)
+        entry.runs.clear()
+        if not entry.pins:
+            del self._entries[session.session_id]
+
+    def evict(self, wanted: int) -> Iterator[tuple[str, int]]:
+        """Free `wanted` tokens from the least recently used sessions: (session, tokens it still holds).
+
+        Old branches go first, then the tail of the last run. Pinned sessions are passed over."""
+        for session_id in list(self._entries):
+            if wanted <= 0:
+                return
+            entry = self._entries[session_id]
+            if entry.pins:
+                continue
+            before = self.tokens
+            while len(entry.runs) > 1 and before - self.tokens < wanted:
+                self._drop(entry, entry.runs[0])
+            run = entry.runs[0]
+            cut = min(run.own, wanted - (before - self.tokens))
+            if cut > 0:
+                run.own -= cut
+                run.held -= cut
+                self.tokens -= cut
+            wanted -= before - self.tokens
+            if run.own == 0:
+                del self._entries[session_id]
+                yield session_id, 0
+            else:
+                yield session_id, run.held
+
+    def held(self, session: Session) -> int:
+        """Longest run of the session."""
+        entry = self._entries.get(session.session_id)
+        return max((run.held for run in entry.runs), default=0) if entry else 0
+
+    def _drop(self, entry: _Entry, run: _Run) -> None:
+        """Free a branch; what another branch shares with it is that one's own from now on."""
+        entry.runs.remove(run)
+        self.tokens -= run.own
+        start = run.held - run.own
+        heir, shared = None, start
+        for other in entry.runs:
+            overlap = min(run.held, other.held, common_tokens(entry.session, run.turn, other.turn))
+            if overlap > shared and other.held - other.own > start:
+                heir, shared = other, overlap
+        if heir is not None:
+            inherited = min(shared, heir.held - heir.own) - start
+            heir.own += inherited
+            self.tokens += inherited
+
+    def _head(self, session: Session) -> int:
+        return self._heads.get(session.shared_prefix[0], 0) if session.shared_prefix else 0
+
+    def _learn_head(self, session: Session, held: int) -> int:
+        """The group's head is counted once, when its first session has it; then it stays."""
+        if session.shared_prefix is None:
+            return 0
+        group, tokens = session.shared_prefix
+        known = self._heads.get(group, 0)
+        if (head := min(tokens, held)) > known:
+            self._heads[group] = head
+            self.tokens += head - known
+        return min(self._heads[group], held)

@@ -1,0 +1,46 @@
+"""What an experiment may set for the simulator beyond what a live run needs to know."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[sim]` section. Engine, devices, counts of workers and the link's profile are the experiment's own."""
+
+    model: str | None = None
+    """Model profile (harness.costs); None: the cluster's model, which must then name one."""
+    devices: str = "h100x8"
+    """Devices of a worker in cluster A, e.g. 'h100x16'."""
+    relay_devices: str | None = None
+    """Devices of a relay worker; None: as `devices`."""
+    main_devices: str | None = None
+    """Devices of a main worker; None: as `devices`."""
+    line: str | None = None
+    """Line profile with the pool's behaviour (rate spread, per-connection limit, pool size); None: fair
+    sharing of the link profile's rate by `kv_connections`."""
+    chunk_tokens: _AtLeastOne | None = None
+    """Tokens of one prefill step; None: the cluster's batch_tokens."""
+    fill_tail: bool = True
+    """Fill a step with the next prompts' tokens; False: a tail chunk goes alone."""
+    time_scale: _Positive = 1.0
+    """Factor on every step's duration, as the emulated engine has it."""
+    byte_scale: _Positive = 1.0
+    """Factor on every KV size, as the emulated engine has it."""
+    message_ms: _NotNegative = 0.0
+    """One way of a control message inside a datacenter; across the WAN half its round trip comes on top."""
+    handoff_extra_ms: _NotNegative = 0.0
+    """What a handoff takes beyond messages and steps (scheduling at MD, metadata); mean."""
+    handoff_extra_sd_ms: _NotNegative = 0.0
+    copy_ms: _NotNegative = 0.0
+    """Device copy of a kv_transfer handoff."""
+    token_times: bool | None = None
+    """Write the instant of every token; None: in runs of up to 20,000 requests."""
+    sample_s: _Positive = 1.0
+    """Interval of link and worker samples, in virtual time."""

@@ -1,0 +1,408 @@
+"""`Simulation`: drives one policy through one cell in virtual time.
+
+Every action becomes work on simulated workers and links; whatever comes of it is told to the policy as
+an event, later by the time a message takes. Nothing here looks at modes: what differs between modes is
+in the policy's configuration and in where the workers stand.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from harness.policy import actions as act
+from harness.policy import events as ev
+from harness.policy.core import Policy
+from harness.policy.roles import Role, TransferPurpose
+from harness.sim.cell import SimCell, SimFault
+from harness.sim.clients import Clients, LiveSession, Load
+from harness.sim.event_queue import EventQueue
+from harness.sim.observer import Observer
+from harness.sim.request import SimRequest
+from harness.sim.session import Session, Turn
+from harness.sim.transfer import Transfer, Transfers
+from harness.sim.wan import WanPool
+from harness.sim.worker import SimWorker
+
+_SYNCED: Final = (ev.TransferDone, ev.ExtendDone, ev.Opened, ev.WorkFailed, ev.DeadlineReached, ev.ClientGone)
+"""Before these the policy must know how far the relay is."""
+
+
+class Simulation:
+    """One run. The same cell, sessions and seed give the same events in the same order."""
+
+    def __init__(
+        self,
+        cell: SimCell,
+        sessions: Iterator[Session],
+        load: Load,
+        observer: Observer,
+        *,
+        seed: int,
+        prefix: str = "",
+    ) -> None:
+        self.queue: Final = EventQueue()
+        self.policy: Final = Policy(cell.policy)
+        self.requests: dict[ev.RequestId, SimRequest] = {}
+        self.workers: dict[ev.WorkerName, SimWorker] = {}
+        self.arrived = 0
+        self.policy_events = 0
+        self._cell: Final = cell
+        self._observer: Final = observer
+        self._prefix: Final = prefix
+        self._random = random.Random(seed)
+        self.wan: Final = WanPool(self.queue, cell.line, self._random.getrandbits(64))
+        self._transfers: Final = Transfers(
+            self.queue, self.wan, byte_scale=cell.byte_scale, copy_s=cell.copy_s, done=self._transferred
+        )
+        self.clients: Final = Clients(self.queue, sessions, load, self._send, self._abandon)
+        self._message_ns: Final = round(cell.message_s * 1e9)
+        self._half_rtt_ns = round(cell.line.rtt_s / 2 * 1e9)
+        self._pending: deque[tuple[ev.Event, list[int] | None]] = deque()
+        self._handling = False
+        self._instants: list[int] | None = None
+        self._held_back: set[ev.WorkId] = set()
+        self._do: Final[dict[type, Callable[[Any], None]]] = {
+            act.Prefill: self._prefill,
+            act.Open: self._open,
+            act.Transfer: self._transfer,
+            act.Demote: lambda action: self._transfers.demote(action.work),
+            act.Extend: self._extend,
+            act.Decode: self._decode,
+            act.Cancel: self._cancel,
+            act.Close: self._close,
+            act.Decided: self._decided,
+            act.Emit: self._emit,
+            act.Finish: self._finish,
+            act.Fail: self._fail,
+            act.SetDeadline: self._set_deadline,
+            act.Settled: self._settled,
+            act.Retire: lambda action: None,  # noqa: ARG005 - an idle worker costs nothing in virtual time
+        }
+        self._join_workers()
+
+    def run(self, until_ns: int | None = None) -> None:
+        """To the end of the load (or until an instant)."""
+        self.queue.run(until_ns)
+
+    # ------------------------------------------------------------------ cluster
+
+    def _join_workers(self) -> None:
+        cell = self._cell
+        for spec in cell.workers:
+            fits = spec.deployment.capacity_tokens(spec.max_sequences)
+            worker = SimWorker(
+                spec.name,
+                spec.role,
+                spec.cluster,
+                spec.deployment,
+                self.queue,
+                self._told,
+                max_sequences=spec.max_sequences,
+                chunk_tokens=spec.chunk_tokens,
+                capacity_tokens=min(fits, spec.capacity_tokens or fits),
+                time_scale=cell.time_scale,
+                fill_tail=cell.fill_tail,
+                token_instants=cell.token_instants and spec.role is not Role.PREFILL,
+            )
+            self.workers[spec.name] = worker
+            kv_bytes = spec.deployment.kv_bytes_per_token * cell.byte_scale
+            self._handle(
+                ev.WorkerJoined(spec.name, spec.role, spec.cluster, spec.max_sequences, kv_bytes), None
+            )
+        line = cell.line
+        self._handle(ev.LinkMeasured(line.efficiency * line.rate_bytes_s, round(line.rtt_s * 1e9)), None)
+        for fault in cell.faults:
+            self.queue.at(fault.at_ns, self._strike, fault)
+        if cell.sample_s is not None:
+            self.queue.at(0, self._sample, None)
+        self.clients.start()
+
+    def _strike(self, fault: SimFault) -> None:
+        if fault.line is not None:
+            self.wan.change(fault.line)
+            self._half_rtt_ns = round(fault.line.rtt_s / 2 * 1e9)
+        if fault.kill is not None and (worker := self.workers[fault.kill]).alive:
+            self.kill(worker)
+
+    def kill(self, worker: SimWorker) -> None:
+        """The worker dies now; the policy hears of it as soon as a message could."""
+        now_ns = self.queue.now_ns
+        for request in self.requests.values():
+            for work, owner in request.works.items():
+                if owner is worker and (told := worker.progress(work, now_ns)) is not None:
+                    self._told(worker, *told)
+        worker.die()
+        self._transfers.worker_lost(worker)
+        self._told(worker, ev.WorkerLost(worker.name, "killed"), None)
+
+    def _sample(self, _: None) -> None:
+        assert self._cell.sample_s is not None
+        alive = [worker for worker in self.workers.values() if worker.alive]
+        self._observer.sample(self.queue.now_ns, alive, self.wan)
+        if len(self.queue):
+            self.queue.at(self.queue.now_ns + round(self._cell.sample_s * 1e9), self._sample, None)
+
+    # ------------------------------------------------------------------ clients
+
+    def _send(self, live: LiveSession, turn: Turn) -> None:
+        now_ns = self.queue.now_ns
+        session = live.session
+        request = SimRequest(
+            f"{self._prefix}{session.session_id}/{turn.turn}",
+            live,
+            session,
+            turn,
+            now_ns,
+            turn.prompt_tokens,
+            turn.output_tokens,
+            warmup=self.clients.warmup(live, now_ns),
+        )
+        self.requests[request.id] = request
+        self.arrived += 1
+        cell = self._cell
+        if cell.token_instants:
+            request.token_instants = []
+        if cell.cancel_share and self._random.random() < cell.cancel_share:
+            self.queue.at(now_ns + round(cell.cancel_after_s * 1e9), self._gone, request)
+        self._handle(
+            ev.RequestArrived(request.id, session.session_id, request.prompt_tokens, request.max_tokens), None
+        )
+
+    def _gone(self, request: SimRequest) -> None:
+        if request.end_ns is None:
+            self._sync(request)
+            self._end(request, "cancelled", None)
+            self._handle(ev.ClientGone(request.id), None)
+
+    def _abandon(self, live: LiveSession, turn: Turn, error: str) -> None:
+        now_ns = self.queue.now_ns
+        self._observer.unsent(live.session, turn, now_ns, error, warmup=self.clients.warmup(live, now_ns))
+
+    def _end(self, request: SimRequest, status: str, error: str | None) -> None:
+        if request.end_ns is not None:
+            return
+        request.end_ns = self.queue.now_ns
+        request.status = status
+        request.error = error
+        self.clients.ended(request.live, request.turn.turn, ok=status in ("ok", "cancelled"))
+
+    # ------------------------------------------------------------------ events
+
+    def _told(self, worker: SimWorker, event: ev.Event, instants: list[int] | None) -> None:
+        """A worker says something; the policy hears it a message later."""
+        delay_ns = self._delay_ns(worker)
+        if not delay_ns:
+            self._handle(event, instants)
+            return
+        if instants:
+            instants = [t + delay_ns for t in instants]
+        self.queue.at(self.queue.now_ns + delay_ns, self._heard, (event, instants))
+
+    def _heard(self, argument: tuple[ev.Event, list[int] | None]) -> None:
+        self._handle(*argument)
+
+    def _delay_ns(self, worker: SimWorker) -> int:
+        return self._message_ns + (self._half_rtt_ns if worker.cluster == "B" else 0)
+
+    def _handle(self, event: ev.Event, instants: list[int] | None) -> None:
+        """Tell the policy and do what it answers. Events that come of it at this instant wait their turn."""
+        pending = self._pending
+        pending.append((event, instants))
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while pending:
+                event, instants = pending.popleft()
+                if isinstance(event, _SYNCED):
+                    request = self.requests.get(event.request)
+                    if request is not None and request.decoding is not None:
+                        self._sync_now(request)
+                self._step(event, instants)
+        finally:
+            self._handling = False
+
+    def _sync(self, request: SimRequest) -> None:
+        if request.decoding is not None:
+            worker, work = request.decoding
+            told = worker.progress(work, self.queue.now_ns - self._delay_ns(worker))
+            if told is not None:
+                self._handle(*told)
+
+    def _sync_now(self, request: SimRequest) -> None:
+        assert request.decoding is not None
+        worker, work = request.decoding
+        told = worker.progress(work, self.queue.now_ns - self._delay_ns(worker))
+        if told is not None:
+            self._step(*told)
+
+    def _step(self, event: ev.Event, instants: list[int] | None) -> None:
+        self.policy_events += 1
+        actions = self.policy.handle(self.queue.now_ns, event)
+        if type(event) is ev.PrefillDone and (request := self.requests.get(event.request)) is not None:
+            request.cached_tokens = event.cached
+            request.prefill_done_ns = self.queue.now_ns
+        elif type(event) is ev.Opened and (request := self.requests.get(event.request)) is not None:
+            if request.pipeline in ("append", "colocated"):
+                request.cached_tokens = event.held
+        if self._observer.wants_decisions:
+            self._observer.decided(self.queue.now_ns, event, actions)
+        self._instants = instants
+        do = self._do
+        for action in actions:
+            do[type(action)](action)
+
+    # ------------------------------------------------------------------ actions on workers
+
+    def _prefill(self, action: act.Prefill) -> None:
+        self._start(action.request, action.work, action.worker, action.positions, prefill=True)
+
+    def _open(self, action: act.Open) -> None:
+        self._start(action.request, action.work, action.worker, action.positions, prefill=False)
+
+    def _start(self, name: str, work: int, worker_name: str, positions: int, *, prefill: bool) -> None:
+        request, worker = self.requests[name], self.workers[worker_name]
+        request.works[work] = worker
+        session, turn = request.session, request.turn.turn
+        self._at_worker(worker, lambda: worker.open(work, name, session, turn, positions, prefill=prefill))
+
+    def _at_worker(self, worker: SimWorker, call: Callable[[], None]) -> None:
+        """Make a call when the message has reached the worker, if that still lives."""
+        delay_ns = self._delay_ns(worker)
+        if delay_ns:
+            self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call))
+        elif worker.alive:
+            call()
+
+    @staticmethod
+    def _reached(argument: tuple[SimWorker, Callable[[], None]]) -> None:
+        worker, call = argument
+        if worker.alive:
+            call()
+
+    def _extend(self, action: act.Extend) -> None:
+        request, worker = self.requests[action.request], self.workers[action.worker]
+        request.works[action.work] = worker
+        self._at_worker(worker, lambda: worker.extend(action.work, action.seq, action.p1))
+
+    def _decode(self, action: act.Decode) -> None:
+        request, worker = self.requests[action.request], self.workers[action.worker]
+        request.works[action.work] = worker
+        work, seq, first = action.work, action.seq, action.first
+        end, total = request.prompt_tokens + first, request.max_tokens - first
+        if worker.role is Role.RELAY_DECODE:
+            request.decoding = (worker, work)
+            request.relayed = True
+        elif request.relayed and self._cell.handoff_extra_s > 0:
+            extra_s = max(0.0, self._random.gauss(self._cell.handoff_extra_s, self._cell.handoff_extra_sd_s))
+            at_ns = self.queue.now_ns + self._delay_ns(worker) + round(extra_s * 1e9)
+            self._held_back.add(work)
+            self.queue.at(at_ns, self._resume, (worker, work, seq, end, first, total))
+            return
+        self._at_worker(worker, lambda: worker.decode(work, seq, end, first, total))
+
+    def _resume(self, argument: tuple[SimWorker, int, int, int, int, int]) -> None:
+        worker, work, *rest = argument
+        if work in self._held_back:
+            self._held_back.discard(work)
+            if worker.alive:
+                worker.decode(work, *rest)
+
+    def _transfer(self, action: act.Transfer) -> None:
+        request = self.requests[action.request]
+        source, target = self.workers[action.source], self.workers[action.target]
+        if action.purpose is TransferPurpose.MAIN and request.transfer_start_ns is None:
+            request.transfer_start_ns = self.queue.now_ns
+        if source.alive and target.alive:
+            self._transfers.start(action, source, target)
+
+    def _transferred(self, transfer: Transfer) -> None:
+        action = transfer.action
+        request = self.requests.get(action.request)
+        if request is not None and action.purpose is TransferPurpose.MAIN:
+            request.main_kv_bytes += transfer.kv_bytes
+            assert request.transfer_start_ns is not None
+            request.transfer_ns = self.queue.now_ns - request.transfer_start_ns
+        copied_ns = round(self._cell.copy_s * 1e9) if action.purpose is TransferPurpose.HANDOFF else 0
+        self._told(
+            transfer.target, ev.TransferDone(action.request, action.work, transfer.kv_bytes, copied_ns), None
+        )
+
+    def _cancel(self, action: act.Cancel) -> None:
+        request = self.requests[action.request]
+        if request.decoding is not None and request.decoding[1] == action.work:
+            request.decoding = None
+        if action.work in self._transfers:
+            sent = self._transfers.cancel(action.work)
+            if sent is not None:
+                self._handle(ev.Cancelled(action.request, action.work, sent), None)
+            return
+        worker = request.works.get(action.work)
+        if worker is None:
+            return  # a transfer that has landed: its news is on the way
+        self._at_worker(worker, lambda: self._stop(worker, action))
+
+    def _stop(self, worker: SimWorker, action: act.Cancel) -> None:
+        if action.work in self._held_back:
+            self._held_back.discard(action.work)
+        elif not worker.cancel(action.work):
+            return  # it has ended: its result is on the way
+        self._told(worker, ev.Cancelled(action.request, action.work), None)
+
+    def _close(self, action: act.Close) -> None:
+        worker = self.workers[action.worker]
+
+        def close() -> None:
+            held = worker.close(action.seq, keep=action.keep)
+            self._told(worker, ev.Closed(action.request, action.work, held), None)
+
+        self._at_worker(worker, close)
+
+    # ------------------------------------------------------------------ actions towards the client
+
+    def _decided(self, action: act.Decided) -> None:
+        self.requests[action.request].pipeline = action.pipeline.value
+
+    def _emit(self, action: act.Emit) -> None:
+        request = self.requests[action.request]
+        if request.end_ns is not None:
+            return
+        now_ns = self.queue.now_ns
+        first_ns, last_ns = now_ns, now_ns
+        if self._instants:
+            first_ns, last_ns = self._instants[0], self._instants[-1]
+            if request.token_instants is not None:
+                request.token_instants += self._instants
+        if request.first_token_ns is None:
+            request.first_token_ns = first_ns
+        if action.role is Role.RELAY_DECODE:
+            request.relay_tokens += action.count
+        elif request.relayed and request.last_token_ns is not None:
+            request.stall_ns = max(request.stall_ns, first_ns - request.last_token_ns)
+            request.relayed = False
+        request.last_token_ns = last_ns
+        request.output_tokens += action.count
+
+    def _finish(self, action: act.Finish) -> None:
+        self._end(self.requests[action.request], "ok", None)
+
+    def _fail(self, action: act.Fail) -> None:
+        self._end(self.requests[action.request], "error", action.error)
+
+    def _set_deadline(self, action: act.SetDeadline) -> None:
+        request = self.requests[action.request]
+        request.deadline_ns = action.at_ns
+        self.queue.at(action.at_ns, self._deadline, (action.request, action.at_ns))
+
+    def _deadline(self, argument: tuple[ev.RequestId, int]) -> None:
+        request = self.requests.get(argument[0])
+        if request is not None and request.deadline_ns == argument[1]:
+            self._handle(ev.DeadlineReached(request.id), None)
+
+    def _settled(self, action: act.Settled) -> None:
+        request = self.requests.pop(action.request)
+        request.settled = True
+        self._observer.ended(request)
