@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Name → module with NAME, sniff(path, head) and read(path, options); told apart in this order.
 READERS: Final[dict[str, str]] = {
+    "native": "workloads.readers.native",
     "weka-tree": "workloads.readers.weka_tree",
     "weka": "workloads.readers.weka",
     "mooncake": "workloads.readers.mooncake",

@@ -89,7 +89,11 @@ class _Assembly:
         p, drawn, singles = self.p, self.drawn, self.singles
         many, alone = len(drawn.turns), len(singles.input_tokens)
         turns = np.concatenate((drawn.turns, np.ones(alone, np.int64)))
-        tree, node = self._tree()
+        width = len(str(max(many + alone - 1, 1)))
+        names = tuple(f"s{s:0{width}d}" for s in range(many + alone))
+        place = np.empty(many + alone, np.int64)
+        place[kind] = np.arange(many + alone)
+        tree, node = self._tree(tuple(names[s] for s in place.tolist()))
         # Sessions in order of arrival: `kind` names which drawn session arrives at each instant.
         source_start = np.concatenate(([0], np.cumsum(turns)))[:-1]
         counts = turns[kind]
@@ -100,7 +104,6 @@ class _Assembly:
         event = np.concatenate((drawn.event, np.zeros(alone, np.int8)))[take]
         head = np.concatenate((drawn.head_tokens, np.zeros(alone, np.int64)))[kind]
         shared = np.where(np.concatenate((drawn.group, np.full(alone, -1)))[kind] >= 0, head, 0)
-        width = len(str(max(many + alone - 1, 1)))
         digest = hashlib.sha256(msgspec.json.encode((p, name, seed))).hexdigest()
         tenants = tuple(f"client_{c}" for c in range(p.arrivals.clients)) if p.arrivals.clients > 1 else ()
         tenant = np.repeat(client, counts).astype(np.int32) if tenants else np.full(total, UNKNOWN, np.int32)
@@ -112,7 +115,7 @@ class _Assembly:
             header=Header(
                 name=name, format=FORMAT, digest=digest, block_size=p.block_size, tail=Tail.WHOLE, warnings=()
             ),
-            session_ids=tuple(f"s{s:0{width}d}" for s in range(len(counts))),
+            session_ids=names,
             session_start_ns=start_ns,
             turn_start=turn_start,
             turns=Turns(
@@ -136,11 +139,14 @@ class _Assembly:
             tenants=tenants,
         )
 
-    def _tree(self) -> tuple[PrefixTree, NDArray[np.int64]]:
-        """The tree, and the node of every drawn turn and then of every single request."""
+    def _tree(self, names: tuple[str, ...]) -> tuple[PrefixTree, NDArray[np.int64]]:
+        """The tree, and the node of every drawn turn and then of every single request.
+
+        `names` are the ids of the drawn sessions and then of the single requests: the scopes of their blocks.
+        """
         p, drawn, singles = self.p, self.drawn, self.singles
         block = p.block_size
-        many, alone = len(drawn.turns), len(singles.input_tokens)
+        many = len(drawn.turns)
         groups = len(self.heads)
         own = np.flatnonzero(drawn.group < 0)
         documents, document_node, document_depth, document_of = _document_nodes(singles)
@@ -232,8 +238,7 @@ class _Assembly:
                 "",
                 *(f"head {g}" for g in range(groups)),
                 *(f"document {d}" for d in range(documents)),
-                *(f"session {s}" for s in range(many)),
-                *(f"single {u}" for u in range(alone)),
+                *names,
             ),
         )
         return tree, np.concatenate((node, single_node))

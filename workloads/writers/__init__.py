@@ -1,0 +1,1 @@
+"""Trace files in other formats; `workloads.convert` is the table of them."""
