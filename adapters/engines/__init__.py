@@ -9,6 +9,7 @@ from harness.engine import Engine, EngineError, EngineOptions
 _ENGINES = {
     "emulated": "adapters.engines.emulated.engine",
     "llamacpp": "adapters.engines.llamacpp.engine",
+    "vllm": "adapters.engines.vllm.engine",
 }
 
 

@@ -36,6 +36,13 @@ CASES = (
         other={"model": "qwen3-32b", "devices": "h100x8"},
         margins=False,
     ),
+    Case(
+        "vllm",
+        {"model": "tiny"},
+        other={"model": "tiny:seed=1"},
+        margins=True,
+        marks=(pytest.mark.vllm, pytest.mark.filterwarnings("ignore")),  # its imports warn in hundreds
+    ),
 )
 
 SMALL = {"max_sequences": 6, "max_context_tokens": 512, "batch_tokens": 64}

@@ -50,7 +50,12 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         job = _job(request)
-        return (max(0, job.held - num_computed_tokens), False) if job is not None else (0, False)
+        if job is None or job.held <= num_computed_tokens:
+            return 0, False
+        first, last = num_computed_tokens // self._block_tokens, -(-job.held // self._block_tokens)
+        if any(block not in job.staged for block in range(first, last)):
+            return 0, False  # a pinned block is gone: recompute it rather than read another's
+        return job.held - num_computed_tokens, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         job = _job(request)
@@ -58,7 +63,8 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
             return
         stats = request.prefill_stats
         job.request, job.local = request, stats.num_local_cached_tokens
-        job.base = stats.num_local_cached_tokens + stats.num_external_cached_tokens
+        job.external = stats.num_external_cached_tokens
+        job.base = job.counted = job.local + job.external
         if num_external_tokens > 0:
             first = (job.held - num_external_tokens) // self._block_tokens
             last = -(-job.held // self._block_tokens)

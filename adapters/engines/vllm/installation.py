@@ -37,7 +37,7 @@ def prepare(threads: int) -> None:
         "OMP_NUM_THREADS": str(threads),
         "HF_HUB_OFFLINE": "1",  # models are files here; nothing is fetched at run time
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_LEVEL": "ERROR",
         "TORCHDYNAMO_DISABLE": "1",
     }.items():
         os.environ.setdefault(name, value)

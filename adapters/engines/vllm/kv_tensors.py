@@ -31,18 +31,25 @@ class KvTensors:
     def n_layers(self) -> int:
         return len(self._layers)
 
+    @property
+    def kv_bytes_per_token(self) -> float:
+        return self.n_layers * self.block_bytes / self.block_tokens
+
     def describe(self) -> str:
         """What two builds must share for one to read the other's blocks."""
-        return " ".join(f"{tuple(x.shape[1:])}/{x.stride()[1:]}/{x.dtype}" for x in self._layers)
+        shapes = " ".join(f"{tuple(x.shape[1:])}/{x.stride()[1:]}/{x.dtype}" for x in self._layers)
+        return f"{self.block_tokens} tokens a block: {shapes}"
 
-    def read(self, block_ids: Sequence[int], first_layer: int, end_layer: int) -> Any:
-        """Host copy of layers [first_layer, end_layer) of these blocks: (layers, blocks, bytes) u8."""
-        index = torch.tensor(block_ids, dtype=torch.long, device=self._layers[0].device)
-        out = torch.empty((end_layer - first_layer, len(block_ids), self.block_bytes), dtype=torch.uint8)
-        for row, layer in enumerate(self._layers[first_layer:end_layer]):
-            blocks = layer.index_select(0, index).contiguous()
-            out[row].copy_(blocks.view(len(block_ids), -1).view(torch.uint8))
-        return out
+    def read(self, block_ids: Sequence[int]) -> Any:
+        """Host copy of these blocks: (layers, blocks, bytes) u8."""
+        return torch.stack([self.read_layer(layer, block_ids) for layer in range(len(self._layers))])
+
+    def read_layer(self, layer: int, block_ids: Sequence[int]) -> Any:
+        """Host copy of one layer of these blocks: (blocks, bytes) u8."""
+        cache = self._layers[layer]
+        index = torch.tensor(block_ids, dtype=torch.long, device=cache.device)
+        blocks = cache.index_select(0, index).contiguous()
+        return blocks.view(len(block_ids), -1).view(torch.uint8).cpu()
 
     def write(self, block_ids: Sequence[int], blocks: Any) -> None:
         """Overwrite these blocks in all layers with (layers, blocks, bytes) u8."""
