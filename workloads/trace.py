@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from workloads.prefix_tree import PrefixTree
 
+NO_CLOCK: Final = "sessions carry no common clock: every one starts at 0 until arrivals are set"
 UNKNOWN: Final = -1  # in columns: not told by the trace (times, base, node, names)
 
 
