@@ -124,7 +124,7 @@ TRANSITIONS: Final[dict[Phase, dict[Trigger, tuple[Phase, ...]]]] = {
         _T.MAIN_EXTENDED: (_P.SETTLING,),
         _T.PREFILL_LOST: (_P.SETTLING,),
         _T.MAIN_LOST: (_P.SETTLING,),
-        _T.DEADLINE: (_P.SETTLED,),
+        _T.DEADLINE: (_P.SETTLING, _P.SETTLED),
     },
     Phase.SETTLED: {},
 }
