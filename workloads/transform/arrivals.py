@@ -10,7 +10,7 @@ import numpy as np
 from workloads.errors import TraceError
 from workloads.generator.arrivals import arrival_times
 from workloads.generator.parameters import Arrivals
-from workloads.trace import UNKNOWN, Trace
+from workloads.trace import NO_CLOCK, UNKNOWN, Trace
 
 
 def retime(trace: Trace, arrivals: Arrivals, *, seed: int) -> Trace:
@@ -45,4 +45,10 @@ def _started(trace: Trace, start: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
     t = trace.turns
     shift = np.repeat(start - trace.session_start_ns, np.diff(trace.turn_start))
     arrival = np.where(t.arrival_ns >= 0, t.arrival_ns + shift, UNKNOWN)
-    return replace(trace, session_start_ns=start, turns=replace(t, arrival_ns=arrival))
+    told = tuple(line for line in trace.header.warnings if line != NO_CLOCK)
+    return replace(
+        trace,
+        header=replace(trace.header, warnings=told),
+        session_start_ns=start,
+        turns=replace(t, arrival_ns=arrival),
+    )

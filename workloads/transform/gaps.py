@@ -13,7 +13,7 @@ from workloads.transform.schedule import rescheduled
 
 
 def cap_gaps(trace: Trace, cap_s: float) -> Trace:
-    """Cut waits between turns to `cap_s` seconds and record the cap: short waits raise hits under eviction."""
+    """Cut waits between turns to `cap_s` seconds and record the cap: short waits raise hit rates."""
     if not (math.isfinite(cap_s) and cap_s >= 0):
         raise TraceError("must be 0 or more seconds", field="gap_cap", value=cap_s)
     cap_ns = round(cap_s * 1e9)
