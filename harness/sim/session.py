@@ -103,3 +103,15 @@ def common_tokens(session: Session, one: int, other: int) -> int:
         one = turn.base
     assert limit is not None
     return limit
+
+
+def head_tokens(session: Session, turn: int) -> int:
+    """Leading tokens of a turn's context that are the head shared with other sessions."""
+    if session.shared_prefix is None:
+        return 0
+    limit = session.shared_prefix[1]
+    it = session.turns[turn]
+    while it.base is not None:
+        limit = min(limit, it.kept_tokens + it.base_output_tokens)
+        it = session.turns[it.base]
+    return min(limit, it.prompt_tokens)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.sim.session import Session, common_tokens
+from harness.sim.session import Session, common_tokens, head_tokens
 
 _MAX_RUNS: Final = 8
 """Branches kept a session; the oldest is dropped first."""
@@ -43,7 +43,7 @@ class SessionCache:
 
     def pin(self, session: Session, turn: int, wanted: int) -> int:
         """Tokens of the turn's context already held, at most `wanted`; they stay until `unpin`."""
-        hit = self._head(session)
+        hit = 0
         entry = self._entries.get(session.session_id)
         if entry is None:
             entry = self._entries[session.session_id] = _Entry(session)
@@ -52,6 +52,10 @@ class SessionCache:
             for run in entry.runs:
                 hit = max(hit, min(run.held, common_tokens(session, turn, run.turn)))
         entry.pins += 1
+        if session.shared_prefix is not None and hit < (
+            known := self._heads.get(session.shared_prefix[0], 0)
+        ):
+            hit = max(hit, min(known, head_tokens(session, turn)))
         return min(hit, wanted)
 
     def unpin(self, session: Session) -> None:
@@ -64,13 +68,16 @@ class SessionCache:
         """The context of `turn` stays cached up to `held` tokens. The session must be pinned."""
         entry = self._entries[session.session_id]
         self._entries.move_to_end(session.session_id)
-        head = self._learn_head(session, held)
         best: _Run | None = None
-        shared = head
+        shared = 0
         for run in entry.runs:
             overlap = min(run.held, held, common_tokens(session, turn, run.turn))
             if overlap >= shared and overlap > 0:
                 best, shared = run, overlap
+        if session.shared_prefix is not None and shared < session.shared_prefix[1]:
+            head = self._learn_head(session.shared_prefix[0], min(head_tokens(session, turn), held))
+            if head > shared:
+                best, shared = None, head
         if best is not None and shared == best.held:
             best.own += held - shared
             best.turn, best.held = turn, held
@@ -141,16 +148,10 @@ class SessionCache:
             heir.own += inherited
             self.tokens += inherited
 
-    def _head(self, session: Session) -> int:
-        return self._heads.get(session.shared_prefix[0], 0) if session.shared_prefix else 0
-
-    def _learn_head(self, session: Session, held: int) -> int:
+    def _learn_head(self, group: str, head: int) -> int:
         """The group's head is counted once, when its first session has it; then it stays."""
-        if session.shared_prefix is None:
-            return 0
-        group, tokens = session.shared_prefix
         known = self._heads.get(group, 0)
-        if (head := min(tokens, held)) > known:
+        if head > known:
             self._heads[group] = head
             self.tokens += head - known
-        return min(self._heads[group], held)
+        return head

@@ -351,12 +351,14 @@ class SimWorker:
         self._make_room(batch * _RESERVE_STEPS)
         while self._free() < len(self._jobs):
             newest = next(reversed(self._jobs.values()))
-            if len(self._jobs) == 1:
+            if len(self._jobs) == 1 and self._open_count == 1:
                 self._stop(newest)
                 failed = ev.WorkFailed(newest.sequence.request, newest.work, "KV does not fit the worker")
                 self._outbox.append((failed, None))
                 return 1
             self._preempt(newest)
+            if not self._jobs:
+                return 1
         return max(1, self._free() // len(self._jobs))
 
     def _preempt(self, job: DecodeJob) -> None:
@@ -381,7 +383,7 @@ class SimWorker:
             job = self._preempted[0]
             sequence = job.sequence
             margin = (len(self._jobs) + 1) * _RESERVE_STEPS
-            if self._free() < sequence.goal - sequence.hit + margin and (self._jobs or self._computes):
+            if self._open_count > 1 and not self._make_room(sequence.goal - sequence.hit + margin):
                 return
             self._preempted.popleft()
             self._charge(sequence, sequence.goal)
