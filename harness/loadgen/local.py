@@ -1,0 +1,75 @@
+"""A run in this process alone: Locust's local runner as the frame."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Final
+
+import gevent
+
+from harness.loadgen.job import ClosedLoop, loadgen_dir
+from harness.loadgen.plan import read_sessions
+from harness.loadgen.progress import Announcer, Finished, ProgressMeter, Started
+from harness.loadgen.replay import Assignment
+from harness.loadgen.shard import ShardRun
+from harness.loadgen.user import START_DELAY_NS, ReplayEnvironment, ReplayRunner, ReplayUser
+
+if TYPE_CHECKING:
+    from harness.loadgen.assessment import Assessment
+    from harness.loadgen.job import LoadJob
+
+SHARD: Final = "loadgen-0"
+PROGRESS_S: Final = 1.0
+
+
+def run_local(job: LoadJob, announcer: Announcer) -> Assessment:
+    """Replay the whole plan. Raises what went wrong; Ctrl-C once drains, twice stops."""
+    sessions = read_sessions(job)
+    live = job.arrivals.sessions if isinstance(job.arrivals, ClosedLoop) else None
+    run = ShardRun(job, Assignment(SHARD, live, job.warmup.sessions), sessions)
+    _on_interrupt(run)
+    try:
+        run.stage()
+        environment = ReplayEnvironment(user_classes=[ReplayUser])
+        environment.shard_run = run
+        environment.runner = runner = ReplayRunner(environment)
+        environment.t0_ns = t0_ns = time.monotonic_ns() + START_DELAY_NS
+        runner.start(1, spawn_rate=1)
+        announcer.say(Started(run.clock.epoch_ns(t0_ns), 1))
+        watcher = gevent.spawn(_report, job, run, announcer, t0_ns)
+        run.wait()
+        watcher.kill()
+        assessment = run.finish()
+        runner.quit()
+    except BaseException:
+        run.give_up()
+        raise
+    announcer.say(
+        Finished(
+            str(loadgen_dir(job) / f"{SHARD}.json"),
+            assessment.valid,
+            assessment.reasons,
+            assessment.requests,
+            assessment.interrupted,
+        )
+    )
+    return assessment
+
+
+def _report(job: LoadJob, run: ShardRun, announcer: Announcer, t0_ns: int) -> None:
+    meter = ProgressMeter(t0_ns, job.limits.duration_s)
+    while True:
+        gevent.sleep(PROGRESS_S)
+        announcer.say(meter.read(run.tally, time.monotonic_ns(), draining=run.stopping))
+
+
+def _on_interrupt(run: ShardRun) -> None:
+    def interrupted() -> None:
+        if run.interrupted:
+            run.cut()
+        else:
+            run.stop(interrupted=True)
+
+    gevent.signal_handler(signal.SIGINT, interrupted)
+    gevent.signal_handler(signal.SIGTERM, interrupted)
