@@ -28,6 +28,11 @@ Mask = npt.NDArray[np.bool_]
 
 pc: Final[Any] = pyarrow.compute  # its stubs refuse chunked arrays
 _CACHE_BYTES: Final = 512 << 20
+_SMALL_BYTES: Final = 64 << 20
+_NUMERIC: Final = {
+    table.name: [c.name for c in table.columns if c.type in (pa.int64(), pa.float64())]
+    for table in (REQUESTS, HANDOFFS)
+}
 _INSTANTS: Final = {
     table.name: frozenset(
         c.name for c in table.columns if c.name.endswith("_ns") and c.unit == "ns" and c.type == pa.int64()
@@ -83,24 +88,16 @@ class Columns:
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
-        return self.remember(
-            key, self._gather(table, name, lambda rep, column: self._numbers(table, name, rep, column))
-        )
-
-    def remember(self, key: tuple[str, str], values: Floats) -> Floats:
-        """Keep a derived column as long as there is room."""
-        values.flags.writeable = False
-        self._cache[key] = values
-        while sum(v.nbytes for v in self._cache.values()) > _CACHE_BYTES and len(self._cache) > 1:
-            self._cache.popitem(last=False)
-        return values
+        for found, values in self._gather(table, self._together(table, name), self._numbers).items():
+            self._remember((table, found), values)
+        return self._cache[key]
 
     def category(self, table: str, name: str) -> tuple[Codes, list[str]]:
         """A column of few distinct texts: codes into the returned labels, -1 for null."""
         key = (table, name)
         if key not in self._codes:
             labels: dict[str, int] = {}
-            found = self._gather(table, name, lambda _, column: _encode(column, labels))
+            found = self._gather(table, [name], lambda _, __, ___, column: _encode(column, labels))[name]
             codes = np.where(np.isnan(found), -1, found).astype(np.int32)
             self._codes[key] = (codes, list(labels))
         return self._codes[key]
@@ -109,7 +106,7 @@ class Columns:
         """A text column of 'requests'."""
         chunks: list[pa.Array[Any]] = []
         for rep in self._reps:
-            column = self._read("requests", name, rep)
+            column = self._read("requests", [name], rep)[name]
             chunks.extend(column.filter(pa.array(rep.measured)).chunks)
         return pa.chunked_array(chunks, pa.string())
 
@@ -124,31 +121,49 @@ class Columns:
         joined = pc.fill_null(where, -1).to_numpy().astype(np.int64)
         return _Rep(rep, int(origin), head.num_rows, measured, joined)
 
-    def _read(self, table: str, name: str, rep: _Rep) -> pa.ChunkedArray[Any]:
-        column = self.run.table(table, self.cell, rep.rep, [name])[name]
-        if len(column) != (rep.recorded if table == "requests" else len(rep.joined)):
-            raise ReportError(f"{self.run.path}: the run is still being written; read it when it has ended")
-        return column
+    def _remember(self, key: tuple[str, str], values: Floats) -> None:
+        """Keep a column as long as there is room; the one just asked for stays."""
+        values.flags.writeable = False
+        self._cache[key] = values
+        while sum(v.nbytes for v in self._cache.values()) > _CACHE_BYTES and len(self._cache) > 1:
+            self._cache.popitem(last=False)
 
-    def _numbers(self, table: str, name: str, rep: _Rep, column: pa.ChunkedArray[Any]) -> Floats:
+    def _together(self, table: str, name: str) -> list[str]:
+        """Columns to read along with `name`, which comes last: all of a small run, itself of a large one."""
+        numeric = [n for n in _NUMERIC[table] if n != name]
+        return [*numeric, name] if self.rows * (len(numeric) + 1) * 8 <= _SMALL_BYTES else [name]
+
+    def _read(self, table: str, names: list[str], rep: _Rep) -> pa.Table:
+        columns = self.run.table(table, self.cell, rep.rep, names)
+        if columns.num_rows != (rep.recorded if table == "requests" else len(rep.joined)):
+            raise ReportError(f"{self.run.path}: the run is still being written; read it when it has ended")
+        return columns
+
+    @staticmethod
+    def _numbers(table: str, name: str, rep: _Rep, column: pa.ChunkedArray[Any]) -> Floats:
         if name in _INSTANTS[table]:
             column = pc.subtract(column, pa.scalar(rep.origin_ns, pa.int64()))
         return column.to_numpy().astype(np.float64)
 
     def _gather(
-        self, table: str, name: str, convert: Callable[[_Rep, pa.ChunkedArray[Any]], Floats]
-    ) -> Floats:
-        """One converted column over all repetitions, router rows brought to their requests' places."""
-        parts = []
+        self,
+        table: str,
+        names: list[str],
+        convert: Callable[[str, str, _Rep, pa.ChunkedArray[Any]], Floats],
+    ) -> dict[str, Floats]:
+        """Converted columns over all repetitions, router rows brought to their requests' places."""
+        parts: dict[str, list[Floats]] = {name: [] for name in names}
         for rep in self._reps:
-            values = convert(rep, self._read(table, name, rep))
-            if table == "handoffs":
-                here = rep.joined >= 0
-                spread = np.full(rep.recorded, np.nan)
-                spread[rep.joined[here]] = values[here]
-                values = spread
-            parts.append(values[rep.measured])
-        return np.concatenate(parts) if parts else np.empty(0)
+            columns = self._read(table, names, rep)
+            for name in names:
+                values = convert(table, name, rep, columns[name])
+                if table == "handoffs":
+                    here = rep.joined >= 0
+                    spread = np.full(rep.recorded, np.nan)
+                    spread[rep.joined[here]] = values[here]
+                    values = spread
+                parts[name].append(values[rep.measured])
+        return {name: np.concatenate(found) if found else np.empty(0) for name, found in parts.items()}
 
 
 def _encode(column: pa.ChunkedArray[Any], labels: dict[str, int]) -> Floats:

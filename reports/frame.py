@@ -31,6 +31,7 @@ class Frame:
         group_count: int = 1,
         rows: Mask | None = None,
         cost_per_hour: float | None = None,
+        parent: Frame | None = None,
     ) -> None:
         self.columns: Final = columns
         self.slo: Final = slo
@@ -43,6 +44,7 @@ class Frame:
         self.rows: Final = rows
         self.accessed: Final[set[str]] = set()
         """Columns that formulas have asked for, as 'table.column'."""
+        self._parent: Final = parent
         self._scan: TokenScan | None = None
 
     def __len__(self) -> int:
@@ -60,6 +62,7 @@ class Frame:
             group_count=self.group_count,
             rows=full,
             cost_per_hour=self.cost_per_hour,
+            parent=self,
         )
 
     def client(self, name: str) -> Floats:
@@ -122,9 +125,20 @@ class Frame:
             self._scan = scan_tokens(self.columns, switch, self.all_groups, self.group_count, chosen)
         return self._scan
 
-    def per_row(self, values: Floats) -> Floats:
-        """Entries of an array over all rows of the cell that belong to this frame."""
-        return self._chosen(values)
+    @property
+    def handoff_gap_ns(self) -> Floats:
+        """Wait before the first token of MD; NaN where there was no switch."""
+        return self._chosen(self._scanned().handoff_gap_ns)
+
+    @property
+    def max_itl_ns(self) -> Floats:
+        """Longest wait between two tokens; NaN for fewer than two."""
+        return self._chosen(self._scanned().max_itl_ns)
+
+    def _scanned(self) -> TokenScan:
+        """A scan over the whole cell: what it says per row holds for every choice of rows."""
+        self.accessed.update(("requests.token_offsets_ns", "handoffs.switch_index"))
+        return self.tokens if self._parent is None else self._parent._scanned()  # noqa: SLF001
 
     def _chosen(self, values: Floats) -> Floats:
         return values if self.rows is None else values[self.rows]

@@ -27,7 +27,7 @@ def markdown(analysis: Analysis, *, everything: bool = False) -> str:
                 "",
                 f"### {other.label} against {base.label}",
                 "",
-                f"n = {len(base.frame)} / {len(other.frame)}, {'paired' if comparison.paired else 'unpaired'}",
+                f"n = {len(base.frame)} / {len(other.frame)}, {'' if comparison.paired else 'un'}paired",
                 "",
                 f"| figure | {base.cell.name} | {other.cell.name} | change | 95 % interval | adj. p |",
                 "|---|---:|---:|---:|---:|---:|",
@@ -52,7 +52,8 @@ def _shown(row: Row, *, everything: bool) -> bool:
 def _row(row: Row) -> str:
     unit = row.base.metric.unit
     values = [
-        numbers.value(f.estimate.value, unit) + ("*" if f.few_beyond else "") for f in (row.base, row.other)
+        numbers.value(figure.estimate.value, unit) + ("*" if figure.few_beyond else "")
+        for figure in (row.base, row.other)
     ]
     mark = verdict_mark(row)
     if row.verdict in {Verdict.BETTER, Verdict.WORSE}:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Weights = npt.NDArray[np.float32]
 
-DRAWS: Final = 2000
+DRAWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PIECES: Final = 1024
+_PIECES: Final = 512
 _TINY: Final = 1e-9
 
 
@@ -85,7 +85,7 @@ class Sample:
 
         Only the ranks that any row can reach are looked at: a window around q of several standard
         deviations of the reweighted rank, widened until no row leaves it. Within the window the sum is
-        exact for up to 1024 observations and piecewise linear in rank above.
+        exact for up to 512 observations and piecewise linear in rank above.
         """
         groups = weights.shape[1]
         per_group = np.bincount(self.groups, self.counts, groups)
