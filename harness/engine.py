@@ -167,7 +167,8 @@ class Engine(Protocol):
 
     def extend(self, seq: SeqId, ids: Sequence[int], decode: Decode | None = None) -> None:
         """Queue `ids` at the end; with `decode`, sample on once they are computed. Within the opened
-        prompt they must equal its ids. Progress comes as Extended, one per chunk."""
+        prompt they must equal its ids, and sampling starts at its end or later. Progress comes as
+        Extended, one per chunk; an id sampled and fed back comes as the next Sampled only."""
         ...
 
     def export_kv(self, seq: SeqId, p0: int, p1: int) -> bytes:

@@ -90,6 +90,11 @@ class SlotEngine:
         if decode is not None and decode.max_tokens < 1:
             raise EngineError(f"sequence {seq}: max_tokens is {decode.max_tokens}; sample at least 1")
         start, end = sequence.end, sequence.end + len(ids)
+        if decode is not None and end < sequence.prompt_length:
+            raise EngineError(
+                f"sequence {seq}: cannot sample after {end} ids, within its prompt of "
+                f"{sequence.prompt_length}; extend to the prompt's end first"
+            )
         self._check_ids(seq, ids)
         self._check_room(seq, end)
         beyond = self._beyond_prompt(sequence, start, ids)

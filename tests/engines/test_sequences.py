@@ -70,6 +70,7 @@ def _refusals(engine):
         "extend against the prompt": lambda: engine.extend(1, [ids[10] ^ 1]),
         "extend beyond the context": lambda: engine.extend(1, ids[10:] + prompt(engine, 493)),
         "extend by an id beyond the vocabulary": lambda: engine.extend(1, [*ids[10:], vocab]),
+        "sample within the prompt": lambda: engine.extend(1, ids[10:19], Decode(5)),
         "sample nothing": lambda: engine.extend(1, ids[10:], Decode(0)),
         "export more than is held": lambda: engine.export_kv(1, 0, 11),
         "export nothing": lambda: engine.export_kv(1, 5, 5),
