@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from workloads.targets import Targets
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,6 +49,7 @@ class Header:
     gap_cap_ns    waits above this were cut to it, by the source or by a transformation; None: not cut
     copies        how often the same sessions stand in it, each time with ids of their own
     digest        sha256 of the source's bytes, or of the parameters that generated it
+    targets       figures it was generated to have
     warnings      what a reader of the figures has to know, one line each
     """
 
@@ -61,6 +64,7 @@ class Header:
     token_scale: float = 1.0
     time_scale: float = 1.0
     copies: int = 1
+    targets: Targets | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -43,8 +43,8 @@ def defects(trace: Trace) -> tuple[Defect, ...]:
 def fork_duplicates(trace: Trace) -> NDArray[np.int64]:
     """Sessions that begin as a longer one does, turn for turn: the copies a fork of a conversation leaves.
 
-    Equal means the same input, output and service time in the first three turns. Counted as sessions of
-    their own they would weigh one conversation many times.
+    Equal means the same input, output, service time and wait in the first three turns. Counted as sessions
+    of their own they would weigh one conversation many times.
     """
     counts = np.diff(trace.turn_start)
     if not trace.header.sessions_known or trace.header.copies > 1:
@@ -52,7 +52,8 @@ def fork_duplicates(trace: Trace) -> NDArray[np.int64]:
     t = trace.turns
     long = np.flatnonzero(counts >= _FORK_TURNS)
     rows = trace.turn_start[:-1][long][:, None] + np.arange(_FORK_TURNS)
-    print_of = np.concatenate((t.input_tokens[rows], t.output_tokens[rows], t.service_ns[rows]), axis=1)
+    columns = (t.input_tokens, t.output_tokens, t.service_ns, t.delay_ns)
+    print_of = np.concatenate([column[rows] for column in columns], axis=1)
     by_length = np.argsort(-counts[long], kind="stable")
     _, original = np.unique(print_of[by_length], axis=0, return_index=True)
     kept = np.zeros(len(long), bool)

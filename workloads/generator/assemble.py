@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from workloads.generator.arrivals import arrival_times, zipf_weights
-from workloads.generator.mixture import Mixture
+from workloads.chains import Chains, owned, tree_of
+from workloads.generator.arrivals import arrival_times
+from workloads.generator.reshape import reshape
 from workloads.generator.sessions import Event, SessionTurns, draw_sessions, head_lengths
-from workloads.prefix_tree import NO_NODE, PrefixTree
+from workloads.generator.singles import Singles, draw_singles
+from workloads.generator.skew import target_rates
 from workloads.trace import UNKNOWN, Header, Tail, Trace, Trigger, Turns
 
 if TYPE_CHECKING:
@@ -20,118 +22,152 @@ if TYPE_CHECKING:
     from workloads.generator.parameters import Parameters
 
 FORMAT: Final = "synthetic"
+_SPARE: Final = 1.2  # sessions drawn beyond the expected number, so that one draw mostly suffices
 
 
-def generate(p: Parameters, *, name: str, seed: int) -> Trace:
-    """The trace of these parameters; equal seeds give equal traces."""
+def generate(p: Parameters, *, name: str, seed: int, requests: int | None = None) -> Trace:
+    """The trace of these parameters: `p.sessions` conversations, or as many as make `requests` requests.
+
+    Equal seeds give equal traces. Ultra-short requests come on top of p.sessions, and within `requests`.
+    """
     rng = np.random.default_rng(seed)
     heads = head_lengths(p, rng)
-    drawn = draw_sessions(p, p.sessions, rng, heads)
-    singles = _ultra_short(p, len(drawn.input_tokens), rng)
-    sessions = len(drawn.turns) + len(singles.input_tokens)
+    share = p.ultra_short.share if p.ultra_short else 0.0
+    if requests is None:
+        drawn = draw_sessions(p, p.sessions, rng, heads)
+        alone = round(len(drawn.input_tokens) * share / (1 - share))
+    else:
+        alone = min(round(requests * share), requests - 1)
+        drawn = _exactly(p, requests - alone, rng, heads)
+    singles = draw_singles(p, alone, rng)
+    if p.skew is not None:
+        drawn = _skewed(p, drawn, singles)
+    sessions = len(drawn.turns) + len(singles)
     at, client = arrival_times(p.arrivals, sessions, rng)
     # Which arrivals are conversations and which are single requests: a seeded shuffle.
     kind = rng.permutation(sessions)
-    return _Assembly(p, heads, drawn, singles).trace(
-        name, seed, np.round(at * 1e9).astype(np.int64), client, kind
+    digest = hashlib.sha256(msgspec.json.encode((p, name, seed, requests))).hexdigest()
+    assembly = _Assembly(p, heads, drawn, singles, kind)
+    return assembly.trace(name, digest, np.round(at * 1e9).astype(np.int64), client)
+
+
+def _exactly(p: Parameters, turns: int, rng: np.random.Generator, heads: NDArray[np.int64]) -> SessionTurns:
+    """Sessions of just so many turns together; the last one is cut."""
+    count = int(turns / p.turns_mean * _SPARE) + 8
+    drawn = draw_sessions(p, count, rng, heads)
+    while len(drawn.input_tokens) < turns:
+        count *= 2
+        drawn = draw_sessions(p, count, rng, heads)
+    last = int(np.searchsorted(np.cumsum(drawn.turns), turns))
+    per_session = drawn.turns[: last + 1].copy()
+    per_session[-1] -= int(per_session.sum()) - turns
+    return SessionTurns(
+        turns=per_session,
+        group=drawn.group[: last + 1],
+        head_tokens=drawn.head_tokens[: last + 1],
+        event=drawn.event[:turns],
+        input_tokens=drawn.input_tokens[:turns],
+        output_tokens=drawn.output_tokens[:turns],
+        kept_blocks=drawn.kept_blocks[:turns],
+        growth=drawn.growth[:turns],
+        delay_ns=drawn.delay_ns[:turns],
+        trigger=drawn.trigger[:turns],
     )
 
 
-class _Singles:
-    """Requests that stand alone: input, output, document (-1: cold) and blocks taken from it."""
-
-    def __init__(
-        self,
-        inputs: NDArray[np.int64],
-        outputs: NDArray[np.int64],
-        document: NDArray[np.int64],
-        held: NDArray[np.int64],
-    ) -> None:
-        self.input_tokens = inputs
-        self.output_tokens = outputs
-        self.document = document
-        self.held_blocks = held
-
-
-def _ultra_short(p: Parameters, turns: int, rng: np.random.Generator) -> _Singles:
-    u = p.ultra_short
-    if u is None or u.share == 0:
-        none = np.zeros(0, np.int64)
-        return _Singles(none, none, none, none)
-    count = round(turns * u.share / (1 - u.share))
-    outputs = rng.integers(u.output_min, u.output_max + 1, count)
-    inputs = np.round(Mixture((u.input,)).at_normal(rng.standard_normal(count))).astype(np.int64)
-    inputs = inputs.clip(p.block_size, p.context_tokens - 1 - u.output_max)
-    held = (inputs * u.hit / p.block_size).astype(np.int64)
-    document = rng.choice(u.documents, size=count, p=zipf_weights(u.documents, u.zipf))
-    return _Singles(inputs, outputs, np.where(held > 0, document, UNKNOWN), held)
+def _skewed(p: Parameters, drawn: SessionTurns, singles: Singles) -> SessionTurns:
+    assert p.skew is not None
+    natural = drawn.kept_blocks * p.block_size / drawn.input_tokens
+    cold_first = (drawn.event == Event.FIRST) & np.repeat(drawn.group < 0, drawn.turns)
+    alone = singles.held_blocks * p.block_size / singles.input_tokens
+    rates = natural.copy()
+    rates[~cold_first] = target_rates(
+        p.skew, natural[~cold_first], np.concatenate((natural[cold_first], alone))
+    )
+    return reshape(p, drawn, rates)
 
 
 class _Assembly:
-    """Builds the columns. Nodes: shared heads, then documents' runs, then one node a turn at most."""
+    """Builds the columns, sessions in order of arrival: `kind` names which one each arrival is."""
 
     def __init__(
-        self, p: Parameters, heads: NDArray[np.int64], drawn: SessionTurns, singles: _Singles
+        self,
+        p: Parameters,
+        heads: NDArray[np.int64],
+        drawn: SessionTurns,
+        singles: Singles,
+        kind: NDArray[np.int64],
     ) -> None:
         self.p = p
         self.heads = heads
-        self.drawn = drawn
-        self.singles = singles
-
-    def trace(
-        self,
-        name: str,
-        seed: int,
-        start_ns: NDArray[np.int64],
-        client: NDArray[np.int64],
-        kind: NDArray[np.int64],
-    ) -> Trace:
-        p, drawn, singles = self.p, self.drawn, self.singles
-        many, alone = len(drawn.turns), len(singles.input_tokens)
+        self.many = len(drawn.turns)
+        alone = len(singles)
         turns = np.concatenate((drawn.turns, np.ones(alone, np.int64)))
-        width = len(str(max(many + alone - 1, 1)))
-        names = tuple(f"s{s:0{width}d}" for s in range(many + alone))
-        place = np.empty(many + alone, np.int64)
-        place[kind] = np.arange(many + alone)
-        tree, node = self._tree(tuple(names[s] for s in place.tolist()))
-        # Sessions in order of arrival: `kind` names which drawn session arrives at each instant.
-        source_start = np.concatenate(([0], np.cumsum(turns)))[:-1]
-        counts = turns[kind]
-        turn_start = np.concatenate(([0], np.cumsum(counts)))
-        total = int(turn_start[-1])
-        take = np.repeat(source_start[kind] - turn_start[:-1], counts) + np.arange(total)
-        within = np.arange(total) - np.repeat(turn_start[:-1], counts)
-        event = np.concatenate((drawn.event, np.zeros(alone, np.int8)))[take]
-        head = np.concatenate((drawn.head_tokens, np.zeros(alone, np.int64)))[kind]
-        shared = np.where(np.concatenate((drawn.group, np.full(alone, -1)))[kind] >= 0, head, 0)
-        digest = hashlib.sha256(msgspec.json.encode((p, name, seed))).hexdigest()
+        self.counts = turns[kind]
+        self.turn_start = np.concatenate(([0], np.cumsum(self.counts)))
+        total = int(self.turn_start[-1])
+        source = (np.cumsum(turns) - turns)[kind]
+        take = np.repeat(source - self.turn_start[:-1], self.counts) + np.arange(total)
+        self.first = np.repeat(self.turn_start[:-1], self.counts)
+        self.within = np.arange(total) - self.first
+        self.single = kind >= self.many
+        self.group = np.concatenate((drawn.group, np.full(alone, -1)))[kind]
+        self.head_tokens = np.concatenate((drawn.head_tokens, np.zeros(alone, np.int64)))[kind]
+        self.document = np.concatenate((np.full(self.many, -1), singles.document))[kind]
+        self.event = np.concatenate((drawn.event, np.full(alone, Event.FIRST, np.int8)))[take]
+        self.kept = np.concatenate((drawn.kept_blocks, singles.held_blocks))[take]
+        self.input_tokens = np.concatenate((drawn.input_tokens, singles.input_tokens))[take]
+        self.output_tokens = np.concatenate((drawn.output_tokens, singles.output_tokens))[take]
+        self.delay_ns = np.concatenate((drawn.delay_ns, np.zeros(alone, np.int64)))[take]
+        self.trigger = np.concatenate((drawn.trigger, np.full(alone, Trigger.USER, np.int8)))[take]
+
+    def trace(self, name: str, digest: str, start_ns: NDArray[np.int64], client: NDArray[np.int64]) -> Trace:
+        p, total, sessions = self.p, len(self.first), len(self.counts)
+        width = len(str(max(sessions - 1, 1)))
+        names = tuple(f"s{s:0{width}d}" for s in range(sessions))
+        documents = int(self.document.max(initial=-1)) + 1
+        scopes = (
+            "",
+            *names,
+            *(f"head {g}" for g in range(len(self.heads))),
+            *(f"document {d}" for d in range(documents)),
+        )
+        tree, node = tree_of(self._chains(), p.block_size, scopes)
+        service = np.round((p.service.ttft_s + self.output_tokens * p.service.tpot_s) * 1e9).astype(np.int64)
         tenants = tuple(f"client_{c}" for c in range(p.arrivals.clients)) if p.arrivals.clients > 1 else ()
-        tenant = np.repeat(client, counts).astype(np.int32) if tenants else np.full(total, UNKNOWN, np.int32)
-        has_previous = within > 0
-        delay = np.concatenate((drawn.delay_ns, np.zeros(alone, np.int64)))[take]
-        output = np.concatenate((drawn.output_tokens, singles.output_tokens))[take]
-        service = np.round((p.service.ttft_s + output * p.service.tpot_s) * 1e9).astype(np.int64)
+        follows = self.within > 0
+        base = np.where(np.isin(self.event, (Event.PLAIN, Event.EDIT)), self.within - 1, 0)
+        base[~follows | (self.event == Event.REWRITE)] = UNKNOWN
         return Trace(
             header=Header(
-                name=name, format=FORMAT, digest=digest, block_size=p.block_size, tail=Tail.WHOLE, warnings=()
+                name=name,
+                format=FORMAT,
+                digest=digest,
+                block_size=p.block_size,
+                tail=Tail.WHOLE,
+                targets=p.targets,
             ),
             session_ids=names,
             session_start_ns=start_ns,
-            turn_start=turn_start,
+            turn_start=self.turn_start,
             turns=Turns(
-                arrival_ns=_planned(delay, service, np.repeat(start_ns, counts), turn_start),
+                arrival_ns=_planned(
+                    self.delay_ns, service, np.repeat(start_ns, self.counts), self.turn_start
+                ),
                 service_ns=service,
-                delay_ns=delay,
-                input_tokens=np.concatenate((drawn.input_tokens, singles.input_tokens))[take],
-                output_tokens=output,
-                node=node[take].astype(np.int32),
-                base=np.where(has_previous & (event != Event.REWRITE), within - 1, UNKNOWN).astype(np.int32),
-                after_start=np.concatenate(([0], np.cumsum(has_previous))),
-                after=(within - 1)[has_previous].astype(np.int32),
-                shared_tokens=np.repeat(shared, counts),
-                trigger=np.concatenate((drawn.trigger, np.full(alone, Trigger.USER, np.int8)))[take],
-                agent=np.where(np.arange(many + alone)[kind] < many, 0, 1).repeat(counts).astype(np.int32),
-                tenant=tenant,
+                delay_ns=self.delay_ns,
+                input_tokens=self.input_tokens,
+                output_tokens=self.output_tokens,
+                node=node,
+                base=base.astype(np.int32),
+                after_start=np.concatenate(([0], np.cumsum(follows))),
+                after=(self.within - 1)[follows].astype(np.int32),
+                shared_tokens=np.repeat(np.where(self.group >= 0, self.head_tokens, 0), self.counts),
+                trigger=self.trigger,
+                agent=np.repeat(self.single, self.counts).astype(np.int32),
+                tenant=(np.repeat(client, self.counts) if tenants else np.full(total, UNKNOWN)).astype(
+                    np.int32
+                ),
                 priority=np.zeros(total, np.int32),
             ),
             tree=tree,
@@ -139,122 +175,73 @@ class _Assembly:
             tenants=tenants,
         )
 
-    def _tree(self, names: tuple[str, ...]) -> tuple[PrefixTree, NDArray[np.int64]]:
-        """The tree, and the node of every drawn turn and then of every single request.
-
-        `names` are the ids of the drawn sessions and then of the single requests: the scopes of their blocks.
-        """
-        p, drawn, singles = self.p, self.drawn, self.singles
-        block = p.block_size
-        many = len(drawn.turns)
-        groups = len(self.heads)
-        own = np.flatnonzero(drawn.group < 0)
-        documents, document_node, document_depth, document_of = _document_nodes(singles)
-        # Nodes in order: shared heads, own heads, documents, turns, single requests.
-        first_own = groups
-        first_document = first_own + len(own)
-        first_turn = first_document + len(document_depth)
-        head_node = np.array(drawn.group)
-        head_node[own] = first_own + np.arange(len(own))
-
-        session = np.repeat(np.arange(many), drawn.turns)
-        depth = drawn.input_tokens // block
-        previous = np.concatenate(([0], depth[:-1]))
-        head_depth = (drawn.head_tokens // block)[session]
-        event = drawn.event
-        plain = event == Event.PLAIN
-        begins = np.where(plain, previous, np.where(event == Event.REWRITE, 0, head_depth))
-        created = depth > begins
-        node = first_turn + np.cumsum(created) - 1
-        before = np.concatenate(([NO_NODE], node[:-1]))
-        parent = np.where(plain, before, np.where(event == Event.REWRITE, NO_NODE, head_node[session]))
-        new = np.where(created, depth - begins, 0)
-        counted = np.cumsum(new) - new
-        session_first = np.concatenate(([0], np.cumsum(drawn.turns)))[:-1]
-        first_id = (
-            counted - counted[session_first][session] + np.where(drawn.group[session] < 0, head_depth, 0)
-        )
-
-        single_depth = singles.input_tokens // block
-        single_created = single_depth > singles.held_blocks
-        first_single = first_turn + int(created.sum())
-        held_node = np.where(singles.document >= 0, first_document + document_node, NO_NODE)
-        single_node = np.where(single_created, first_single + np.cumsum(single_created) - 1, held_node)
-
-        # Scopes: global, shared heads, documents, sessions, single requests.
-        scope_document = 1 + groups
-        scope_session = scope_document + documents
-        scope_single = scope_session + many
-        above_document = (
-            np.concatenate(([False], document_of[1:] == document_of[:-1]))
-            if len(document_of)
-            else document_of
-        )
-        document_parent = np.where(above_document, first_document + np.arange(len(document_of)) - 1, NO_NODE)
-        document_first = (
-            np.where(above_document, np.concatenate(([0], document_depth[:-1])), 0)
-            if len(document_of)
-            else document_of
-        )
-        tree = PrefixTree(
-            block_size=block,
-            parent=np.concatenate(
-                (
-                    np.full(groups + len(own), NO_NODE),
-                    document_parent,
-                    parent[created],
-                    held_node[single_created],
-                )
-            ).astype(np.int32),
-            depth=np.concatenate(
-                (
-                    self.heads // block,
-                    drawn.head_tokens[own] // block,
-                    document_depth,
-                    depth[created],
-                    single_depth[single_created],
-                )
-            ).astype(np.int64),
-            scope=np.concatenate(
-                (
-                    1 + np.arange(groups),
-                    scope_session + own,
-                    scope_document + document_of,
-                    scope_session + session[created],
-                    scope_single + np.flatnonzero(single_created),
-                )
-            ).astype(np.int32),
-            first_id=np.concatenate(
-                (
-                    np.zeros(groups + len(own), np.int64),
-                    document_first,
-                    first_id[created],
-                    np.zeros(int(single_created.sum()), np.int64),
-                )
-            ).astype(np.uint64),
-            id_at=np.full(first_single + int(single_created.sum()), -1, np.int64),
+    def _chains(self) -> Chains:
+        p, total = self.p, len(self.first)
+        rows = np.arange(total)
+        blocks = self.input_tokens // p.block_size
+        parent = np.where(np.isin(self.event, (Event.PLAIN, Event.EDIT)), rows - 1, self.first)
+        shared = self.kept.copy()
+        common_scope, common_blocks = self._heads(parent, shared)
+        self._documents(parent, shared, common_scope, common_blocks)
+        parent[shared == 0] = UNKNOWN
+        own = blocks - shared - common_blocks
+        # Two runs a turn at most: the common part that it is the first to send, and its own.
+        length = np.stack((common_blocks, own), axis=1).reshape(-1)
+        session = np.repeat(np.arange(len(self.counts)), self.counts)
+        scope = np.stack((common_scope, 1 + session), axis=1).reshape(-1)
+        counted = np.cumsum(own) - own
+        first_id = np.stack((shared, counted - counted[self.first]), axis=1).reshape(-1)
+        used = length > 0
+        run_start = np.concatenate(([0], np.cumsum(used.reshape(-1, 2).sum(axis=1))))
+        return Chains(
+            parent_row=owned(parent, shared),
+            shared=shared,
+            blocks=blocks,
+            run_start=run_start,
+            run_scope=scope[used].astype(np.int32),
+            run_blocks=length[used],
+            run_first=first_id[used].astype(np.uint64),
+            run_at=np.full(int(used.sum()), -1),
             ids=np.zeros(0, np.uint64),
-            scopes=(
-                "",
-                *(f"head {g}" for g in range(groups)),
-                *(f"document {d}" for d in range(documents)),
-                *names,
-            ),
         )
-        return tree, np.concatenate((node, single_node))
 
+    def _heads(
+        self, parent: NDArray[np.int64], shared: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First turns begin like the first one of their group, which alone sends the head as its own."""
+        scope = np.zeros(len(parent), np.int64)
+        blocks = np.zeros(len(parent), np.int64)
+        firsts = self.turn_start[:-1]
+        warm = np.flatnonzero(self.group >= 0)
+        groups, earliest = np.unique(self.group[warm], return_index=True)
+        opener = np.zeros(len(self.heads), np.int64)
+        opener[groups] = firsts[warm[earliest]]
+        parent[firsts[warm]] = opener[self.group[warm]]
+        opened = opener[groups]
+        shared[opened] = 0
+        blocks[opened] = self.heads[groups] // self.p.block_size
+        scope[opened] = 1 + len(self.counts) + groups
+        return scope, blocks
 
-def _document_nodes(
-    singles: _Singles,
-) -> tuple[int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Documents cut at every length taken from them: how many documents, each request's node among the
-    pieces (0 for cold ones), and each piece's end in blocks and its document."""
-    warm = singles.document >= 0
-    pairs = np.stack((singles.document[warm], singles.held_blocks[warm]), axis=1)
-    pieces, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    node = np.zeros(len(singles.document), np.int64)
-    node[warm] = inverse.reshape(-1)
-    return int(singles.document.max(initial=-1)) + 1, node, pieces[:, 1], pieces[:, 0]
+    def _documents(
+        self,
+        parent: NDArray[np.int64],
+        shared: NDArray[np.int64],
+        scope: NDArray[np.int64],
+        blocks: NDArray[np.int64],
+    ) -> None:
+        """A request begins like the earlier one that took most of its document, and may take more of it."""
+        longest: dict[int, tuple[int, int]] = {}
+        first_scope = 1 + len(self.counts) + len(self.heads)
+        for s in np.flatnonzero(self.document >= 0).tolist():
+            row, document = int(self.turn_start[s]), int(self.document[s])
+            wanted = int(shared[row])
+            before, reach = longest.get(document, (UNKNOWN, 0))
+            parent[row] = before
+            shared[row] = min(wanted, reach)
+            if wanted > reach:
+                scope[row], blocks[row] = first_scope + document, wanted - reach
+                longest[document] = (row, wanted)
 
 
 def _planned(

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import enum
+from itertools import pairwise
+from typing import Final
 
 import msgspec
 
 from workloads.errors import TraceError
+from workloads.statistics.hits import BAND_NAMES
+from workloads.targets import Targets
+
+BANDS: Final = len(BAND_NAMES)
 
 
 class Lognormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,11 +61,13 @@ class Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     session_share  share of the variance of log growth that lies between sessions
     rho            lag-1 correlation of log growth within the trace
+    relative       growth as a part of the context before, instead of the mixture
     least_new      growth is the previous answer and this many tokens at least, so that every answer stays
                    in the context; None: growth may be less, as where thinking is taken out again
     """
 
-    mixture: tuple[Lognormal, ...]
+    mixture: tuple[Lognormal, ...] = ()
+    relative: Lognormal | None = None
     session_share: float = 0.34
     rho: float = 0.35
     least_new: int | None = None
@@ -134,6 +142,50 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tpot_s: float = 0.02
 
 
+class Skew(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The distribution of hit rates asked for, in one of three ways. Lengths give way to it.
+
+    band_shares  shares of requests in the seven bands 0-90, 90-95, 95-96 … 99-100 %
+    request_mean, above_95_share, below_50_share   these three, the shape in between as the model has it
+    quantiles    points (share of requests, hit rate) of the quantile function, straight lines between
+    """
+
+    band_shares: tuple[float, ...] | None = None
+    request_mean: float | None = None
+    above_95_share: float | None = None
+    below_50_share: float | None = None
+    quantiles: tuple[tuple[float, float], ...] | None = None
+
+    def __post_init__(self) -> None:
+        summary = (self.request_mean, self.above_95_share, self.below_50_share)
+        told = [self.band_shares is not None, all(v is not None for v in summary), self.quantiles is not None]
+        if sum(told) != 1 or (not told[1] and any(v is not None for v in summary)):
+            raise TraceError(
+                "needs band_shares, or request_mean with above_95_share and below_50_share, or quantiles",
+                field="skew",
+            )
+        if self.band_shares is not None:
+            bad = (
+                len(self.band_shares) != BANDS
+                or min(self.band_shares) < 0
+                or abs(sum(self.band_shares) - 1) > 0.01
+            )
+            if bad:
+                raise TraceError(
+                    f"must be {BANDS} shares that sum to 1", field="skew.band_shares", value=self.band_shares
+                )
+        if self.quantiles is not None:
+            points = self.quantiles
+            ascending = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points))
+            if len(points) < 2 or points[0][0] != 0 or points[-1][0] != 1 or not ascending:
+                raise TraceError(
+                    "must ascend from share 0 to share 1", field="skew.quantiles", value=self.quantiles
+                )
+        rates = [v for v in summary if v is not None] + [h for _, h in self.quantiles or ()]
+        if not all(0 <= v <= 1 for v in rates):
+            raise TraceError("rates and shares are 0..1", field="skew", value=rates)
+
+
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of traffic. Lengths in tokens, waits in seconds."""
 
@@ -151,6 +203,8 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service: Service = Service()
     breaks: Breaks = Breaks()
     ultra_short: UltraShort | None = None
+    skew: Skew | None = None
+    targets: Targets | None = None
     overflow: Overflow = Overflow.COMPACT
 
     def __post_init__(self) -> None:
@@ -188,6 +242,8 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 field="context_tokens",
                 value=self.context_tokens,
             )
+        if not self.growth.mixture and self.growth.relative is None:
+            raise TraceError("needs a mixture or relative", field="growth")
         if self.turns_mean < 1:
             raise TraceError("must be 1 or more", field="turns_mean", value=self.turns_mean)
         if self.first.resumed_share > 0 and self.first.resumed is None:

@@ -8,7 +8,7 @@ lockstep, so a million turns are a few hundred array operations.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,13 +30,17 @@ class Event(enum.IntEnum):
     HEAD_BREAK = 2
     COMPACTION = 3
     REWRITE = 4
+    EDIT = 5  # the end of the context is replaced, from some point on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SessionTurns:
-    """Columns of the drawn turns, grouped by session; `group` and `head_tokens` are per session.
+    """Columns of the drawn turns, grouped by session; `turns`, `group` and `head_tokens` are per session.
 
-    group is -1 where the session has a head of its own.
+    group        shared head of the session, -1 where it has its own
+    kept_blocks  leading blocks shared with: the group's head (FIRST), the turn before (PLAIN, EDIT), the
+                 session's first turn (HEAD_BREAK, COMPACTION), nothing (REWRITE)
+    growth       growth drawn for the turn, whether or not it came to pass
     """
 
     turns: NDArray[np.int64]
@@ -45,8 +49,15 @@ class SessionTurns:
     event: NDArray[np.int8]
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
+    kept_blocks: NDArray[np.int64]
+    growth: NDArray[np.int64]
     delay_ns: NDArray[np.int64]
     trigger: NDArray[np.int8]
+
+    @property
+    def start(self) -> NDArray[np.int64]:
+        """Offset of each session's first turn."""
+        return np.cumsum(self.turns) - self.turns
 
 
 def draw_sessions(
@@ -57,12 +68,11 @@ def draw_sessions(
     group, head = _heads(p, count, rng, heads)
     start = np.concatenate(([0], np.cumsum(wanted)))
     total = int(start[-1])
-    turn = np.arange(total) - np.repeat(start[:-1], wanted)
-    first = turn == 0
     session = np.repeat(np.arange(count), wanted)
+    first = np.zeros(total, bool)
+    first[start[:-1]] = True
 
     growth_z, output_z = _correlated(p, session, first, rng)
-    growth = np.ceil(Mixture(p.growth.mixture).at_normal(growth_z)).astype(np.int64).clip(1)
     output = np.round(Mixture(p.output.mixture).at_normal(output_z) * p.output.scale).astype(np.int64)
     output = output.clip(1, p.context_tokens // 2)
     event = _events(p, first, rng)
@@ -72,42 +82,92 @@ def draw_sessions(
     wait = np.where(user, Mixture(p.gaps.user_s).at_normal(wait_z), Mixture(p.gaps.tool_s).at_normal(wait_z))
     wait[first] = 0
 
-    room = p.context_tokens - 1
-    least = head + p.block_size
-    begun = _first_inputs(p, count, rng)
-    tokens = np.zeros(total, np.int64)
-    tokens[start[:-1]] = np.minimum(np.maximum(begun, least), room - output[start[:-1]])
-    kept = np.ones(total, bool)
-    alive = np.flatnonzero(wanted > 1)
-    for k in range(1, int(wanted.max(initial=1))):
-        alive = alive[wanted[alive] > k]
-        at = start[alive] + k
-        grown = growth[at]
-        if p.growth.least_new is not None:
-            grown = np.maximum(grown, output[at - 1] + p.growth.least_new)
-        size = tokens[at - 1] + grown
-        squeezed = np.maximum((tokens[at - 1] * compaction[at]).astype(np.int64), least[alive])
-        size = np.where(event[at] == Event.COMPACTION, squeezed, size)
-        over = size + output[at] > room
-        if p.overflow is Overflow.COMPACT:
-            size = np.where(over, np.minimum(squeezed, room - output[at]), size)
-            event[at[over]] = Event.COMPACTION
-        else:
-            for s, a in zip(alive[over], at[over], strict=True):
-                kept[a : start[s + 1]] = False
-            alive, at, size = alive[~over], at[~over], size[~over]
-        tokens[at] = size
+    lengths = _Lengths(p, wanted, head, growth_z, output, event, compaction)
+    lengths.run(_first_inputs(p, count, rng))
+    kept = lengths.kept
     counts = np.add.reduceat(kept, start[:-1]).astype(np.int64)
-    return SessionTurns(
+    drawn = SessionTurns(
         turns=counts,
         group=group,
         head_tokens=head,
         event=event[kept],
-        input_tokens=tokens[kept],
+        input_tokens=lengths.tokens[kept],
         output_tokens=output[kept],
+        kept_blocks=np.zeros(int(kept.sum()), np.int64),
+        growth=lengths.growth[kept],
         delay_ns=np.round(wait[kept] * 1e9).astype(np.int64),
         trigger=np.where(user[kept], Trigger.USER, Trigger.TOOL).astype(np.int8),
     )
+    return replace(drawn, kept_blocks=_kept_blocks(p, drawn))
+
+
+class _Lengths:
+    """Prompt lengths, turn by turn over all sessions at once."""
+
+    def __init__(
+        self,
+        p: Parameters,
+        wanted: NDArray[np.int64],
+        head: NDArray[np.int64],
+        growth_z: NDArray[np.float64],
+        output: NDArray[np.int64],
+        event: NDArray[np.int8],
+        compaction: NDArray[np.float64],
+    ) -> None:
+        self.p = p
+        self.wanted = wanted
+        self.start = np.cumsum(wanted) - wanted
+        self.least = head + p.block_size
+        self.output = output
+        self.event = event
+        self.compaction = compaction
+        self.relative = p.growth.relative is not None
+        parts = (p.growth.relative,) if p.growth.relative is not None else p.growth.mixture
+        self.drawn_growth = Mixture(parts).at_normal(growth_z)
+        self.tokens = np.zeros(len(output), np.int64)
+        self.growth = np.zeros(len(output), np.int64)
+        self.kept = np.ones(len(output), bool)
+
+    def run(self, first_inputs: NDArray[np.int64]) -> None:
+        room = self.p.context_tokens - 1
+        begun = np.maximum(first_inputs, self.least)
+        self.tokens[self.start] = np.minimum(begun, room - self.output[self.start])
+        alive = np.flatnonzero(self.wanted > 1)
+        for k in range(1, int(self.wanted.max(initial=1))):
+            alive = alive[self.wanted[alive] > k]
+            alive = self._step(alive, self.start[alive] + k, room)
+
+    def _step(self, alive: NDArray[np.int64], at: NDArray[np.int64], room: int) -> NDArray[np.int64]:
+        """One more turn of these sessions; the sessions that go on."""
+        before = self.tokens[at - 1]
+        grown = self.drawn_growth[at] * (before if self.relative else 1)
+        grown = np.ceil(grown).astype(np.int64).clip(1)
+        if self.p.growth.least_new is not None:
+            grown = np.maximum(grown, self.output[at - 1] + self.p.growth.least_new)
+        self.growth[at] = grown
+        squeezed = np.maximum((before * self.compaction[at]).astype(np.int64), self.least[alive])
+        size = np.where(self.event[at] == Event.COMPACTION, squeezed, before + grown)
+        over = size + self.output[at] > room
+        if self.p.overflow is Overflow.COMPACT:
+            size = np.where(over, np.minimum(squeezed, room - self.output[at]), size)
+            self.event[at[over]] = Event.COMPACTION
+        else:
+            for s, turn in zip(alive[over], at[over], strict=True):
+                self.kept[turn : self.start[s] + self.wanted[s]] = False
+            alive, at, size = alive[~over], at[~over], size[~over]
+        self.tokens[at] = size
+        return alive
+
+
+def _kept_blocks(p: Parameters, drawn: SessionTurns) -> NDArray[np.int64]:
+    """Blocks each turn keeps by its event."""
+    depth = drawn.input_tokens // p.block_size
+    head = np.repeat(drawn.head_tokens // p.block_size, drawn.turns)
+    shared = np.repeat(drawn.group >= 0, drawn.turns)
+    before = np.concatenate(([0], depth[:-1]))
+    kept = np.where(drawn.event == Event.PLAIN, before, head)
+    kept[(drawn.event == Event.REWRITE) | ((drawn.event == Event.FIRST) & ~shared)] = 0
+    return np.minimum(kept, depth)
 
 
 def head_lengths(p: Parameters, rng: np.random.Generator) -> NDArray[np.int64]:

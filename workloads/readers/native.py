@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workloads.builder import MAX_TOKENS
+from workloads.chains import Chains, tree_of
 from workloads.errors import TraceError
 from workloads.native_format import (
     LISTED_SCOPES,
@@ -20,7 +21,6 @@ from workloads.native_format import (
     VERSION,
     Metadata,
 )
-from workloads.prefix_tree import NO_NODE, PrefixTree
 from workloads.trace import UNKNOWN, Tail, Trace, Turns
 
 if TYPE_CHECKING:
@@ -83,14 +83,16 @@ class _Reader:
         session_ids, turn_start = self._sessions()
         turns = np.diff(turn_start)
         start_ns = self.numbers("session_start_ns", least=0)
-        after_start, after = self._list("after")
+        after_start, after = self.integers("after")
         blocks = self.numbers("blocks", least=0)
         inputs = self.numbers("input_tokens", least=1, most=MAX_TOKENS - 1)
         if header.prefix_known:
             whole = inputs // header.block_size
             right = whole if header.tail is Tail.WHOLE else -(-inputs // header.block_size)
             self.check(blocks == right, "blocks", "does not fit the input tokens", blocks)
-        tree, node = _TreeLoader(self, session_ids, turn_start, blocks).load()
+        chains = _ChainColumns(self, blocks).chains(turn_start)
+        scopes = ("", *session_ids, *self.metadata.scopes)
+        tree, node = tree_of(chains, header.block_size, scopes)
         agents, agent = self._names("agent")
         tenants, tenant = self._names("tenant")
         columns = Turns(
@@ -178,11 +180,12 @@ class _Reader:
         offsets = column.offsets.to_numpy().astype(np.int64)
         return offsets - offsets[0], column.flatten()
 
-    def _list(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def integers(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Offsets and values of a list column of whole numbers, without nulls."""
         offsets, values = self.list_of(name)
         if values.null_count:
             raise TraceError("must not hold nulls", file=self.path, field=name)
-        return offsets, values.to_numpy(zero_copy_only=False)
+        return offsets, values.to_numpy(zero_copy_only=False).astype(np.int64)
 
     def _names(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
         column: Any = self.table.column(name).combine_chunks()
@@ -208,72 +211,61 @@ class _Reader:
             raise TraceError(message, file=self.path, line=row, field=name, value=int(values[row]))
 
 
-class _TreeLoader:
-    """Cuts every row's own run of blocks where other rows leave it, and links the pieces."""
+class _ChainColumns:
+    """The columns of the tree, checked."""
 
-    def __init__(
-        self,
-        reader: _Reader,
-        session_ids: tuple[str, ...],
-        turn_start: NDArray[np.int64],
-        blocks: NDArray[np.int64],
-    ) -> None:
+    def __init__(self, reader: _Reader, blocks: NDArray[np.int64]) -> None:
         self.reader = reader
-        self.session_ids = session_ids
-        self.turn_start = turn_start
         self.blocks = blocks
         self.rows = len(blocks)
-        self.stride = int(blocks.max()) + 1
 
-    def load(self) -> tuple[PrefixTree, NDArray[np.int32]]:
-        reader, rows = self.reader, self.rows
+    def chains(self, turn_start: NDArray[np.int64]) -> Chains:
+        reader = self.reader
         parent_row = reader.numbers("parent_row", least=0)
         shared = reader.numbers("shared_blocks", least=0)
         self._check_links(parent_row, shared)
-        run_start, scope, length, first, listed, ids, id_at = self._runs(shared)
-        run_row = np.repeat(np.arange(rows), np.diff(run_start))
-        ends = np.cumsum(length) - np.repeat(_before(length, run_start), np.diff(run_start)) + shared[run_row]
-        run_key = run_row * self.stride + ends  # ascending: rows in order, ends within a row too
-        leaves = parent_row * self.stride + shared
-        has_parent = parent_row >= 0
-        inner = np.flatnonzero(has_parent & (shared < self.blocks[np.where(has_parent, parent_row, 0)]))
-        cuts = np.setdiff1d(leaves[inner], run_key)
-        key = np.sort(np.concatenate((run_key, cuts)), kind="stable") if len(cuts) else run_key
-        row = key // self.stride if len(cuts) else run_row
-        run = np.searchsorted(run_key, key) if len(cuts) else np.arange(len(key))
-        depth = key - row * self.stride
-        begins = np.concatenate(([True], row[1:] != row[:-1])) if len(row) else np.zeros(0, bool)
-        last = np.full(rows, NO_NODE, np.int64)  # the node at each row's end, if it has blocks of its own
-        last[row[np.append(begins[1:], True)] if len(row) else row] = (
-            np.flatnonzero(np.append(begins[1:], True)) if len(row) else row
+        run_start, code = reader.integers("run_scope")
+        same, length = reader.integers("run_blocks")
+        first_start, first_column = reader.list_of("run_first_id")
+        if not (np.array_equal(same, run_start) and np.array_equal(first_start, run_start)):
+            raise TraceError(
+                "run_scope, run_blocks and run_first_id must be of one length in every row", file=reader.path
+            )
+        self._check_runs(run_start, length, self.blocks - shared)
+        listed = first_column.is_null().to_numpy(zero_copy_only=False)
+        first = first_column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
+        ids_start, ids_column = reader.list_of("ids")
+        sizes = np.where(listed, length, 0)
+        if (
+            not np.array_equal(np.concatenate(([0], np.cumsum(sizes)))[run_start], ids_start)
+            or ids_column.null_count
+        ):
+            raise TraceError(
+                "must list the ids of the runs without run_first_id", file=reader.path, field="ids"
+            )
+        return Chains(
+            parent_row=parent_row,
+            shared=shared,
+            blocks=self.blocks,
+            run_start=run_start,
+            run_scope=self._scopes(code, run_start, turn_start),
+            run_blocks=length,
+            run_first=first,
+            run_at=np.where(listed, np.cumsum(sizes) - sizes, -1),
+            ids=ids_column.to_numpy(zero_copy_only=False).astype(np.uint64),
         )
-        at_leaf = self._node_at(parent_row, shared, last, key, leaves)
-        parent = np.arange(len(key)) - 1
-        parent[begins] = at_leaf[row[begins]]
-        above = np.where(begins, shared[row], np.concatenate(([0], depth[:-1])) if len(depth) else depth)
-        into = above - (ends[run] - length[run])  # blocks into the run at which the piece begins
-        tree = PrefixTree(
-            block_size=reader.metadata.header.block_size,
-            parent=parent.astype(np.int32),
-            depth=depth,
-            scope=scope[run],
-            first_id=np.where(listed[run], 0, first[run] + into.astype(np.uint64)),
-            id_at=np.where(listed[run], id_at[run] + into, -1),
-            ids=ids,
-            scopes=("", *self.session_ids, *reader.metadata.scopes),
-        )
-        if len(ids):
-            first_listed = tree.id_at >= 0
-            tree.first_id[first_listed] = ids[tree.id_at[first_listed]]
-        node = np.where(self.blocks > shared, last, at_leaf)
-        return tree, node.astype(np.int32)
 
     def _check_links(self, parent_row: NDArray[np.int64], shared: NDArray[np.int64]) -> None:
-        has = parent_row >= 0
         check = self.reader.check
+        has = parent_row >= 0
         check(parent_row < np.arange(self.rows), "parent_row", "must name an earlier row", parent_row)
         check(shared <= self.blocks, "shared_blocks", "exceeds the row's own blocks", shared)
-        check(has | (shared == 0), "shared_blocks", "needs a parent_row", shared)
+        check(
+            has == (shared > 0),
+            "shared_blocks",
+            "must be above 0 exactly where there is a parent_row",
+            shared,
+        )
         safe = np.where(has, parent_row, 0)
         reached = ~has | ((shared > shared[safe]) & (shared <= self.blocks[safe]))
         check(
@@ -283,67 +275,35 @@ class _TreeLoader:
             shared,
         )
 
-    def _runs(self, shared: NDArray[np.int64]) -> tuple[Any, ...]:
-        """Runs of own blocks: offsets by row, scope, length, first id, listed or not, ids, place in ids."""
-        reader = self.reader
-        run_start, code = reader.list_of("run_scope")
-        for name in ("run_blocks", "run_first_id"):
-            same, _ = reader.list_of(name)
-            if not np.array_equal(same, run_start):
-                raise TraceError("must be as long as run_scope in every row", file=reader.path, field=name)
-        code = code.to_numpy(zero_copy_only=False).astype(np.int64)
-        length = reader.list_of("run_blocks")[1].to_numpy(zero_copy_only=False).astype(np.int64)
-        first_column = reader.list_of("run_first_id")[1]
-        listed = first_column.is_null().to_numpy(zero_copy_only=False)
-        first = first_column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
-        ids_start, id_values = reader.list_of("ids")
-        ids = id_values.to_numpy(zero_copy_only=False).astype(np.uint64)
-        row = np.repeat(np.arange(self.rows), np.diff(run_start))
-        own = np.bincount(row, weights=length, minlength=self.rows).astype(np.int64)
-        reader.check(own == self.blocks - shared, "run_blocks", "must add up to blocks - shared_blocks", own)
-        if (length <= 0).any():
-            raise TraceError("must be above 0", file=reader.path, field="run_blocks", value=int(length.min()))
-        told = np.bincount(row, weights=length * listed, minlength=self.rows).astype(np.int64)
-        reader.check(
-            told == np.diff(ids_start),
-            "ids",
-            "must list the ids of the runs without first_id",
-            told,
-        )
-        offset = np.cumsum(length * listed) - length * listed
-        if ((code < 0) | (code >= LISTED_SCOPES + len(reader.metadata.scopes))).any():
+    def _check_runs(
+        self, run_start: NDArray[np.int64], length: NDArray[np.int64], wanted: NDArray[np.int64]
+    ) -> None:
+        if (length <= 0).any() or (length > MAX_TOKENS).any():
             raise TraceError(
-                "names no scope of the file", file=reader.path, field="run_scope", value=int(code.max())
+                "must be above 0", file=self.reader.path, field="run_blocks", value=int(length.min())
             )
-        session = np.repeat(np.arange(len(self.session_ids)), np.diff(self.turn_start))
-        sessions = len(self.session_ids)
-        scope = np.where(
-            code == OWN_SESSION, 1 + session[row], np.where(code >= LISTED_SCOPES, code + sessions - 1, 0)
-        )
-        return run_start, scope.astype(np.int32), length, first, listed, ids, offset
+        total = np.concatenate(([0], np.cumsum(length)))
+        own = total[run_start[1:]] - total[run_start[:-1]]
+        self.reader.check(own == wanted, "run_blocks", "must add up to blocks - shared_blocks", own)
 
-    def _node_at(
-        self,
-        parent_row: NDArray[np.int64],
-        shared: NDArray[np.int64],
-        last: NDArray[np.int64],
-        key: NDArray[np.int64],
-        leaves: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """The node that ends where each row leaves its parent; -1 without one."""
-        has = parent_row >= 0
-        safe = np.where(has, parent_row, 0)
-        at_end = has & (shared == self.blocks[safe])
-        out = np.where(at_end, last[safe], NO_NODE)
-        inner = np.flatnonzero(has & ~at_end)
-        out[inner] = np.searchsorted(key, leaves[inner])
-        return out
-
-
-def _before(length: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum of the lengths before each row's first run."""
-    total = np.concatenate(([0], np.cumsum(length)))
-    return total[start[:-1]]
+    def _scopes(
+        self, code: NDArray[np.int64], run_start: NDArray[np.int64], turn_start: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """Index of each run's scope in ('', sessions…, listed…)."""
+        sessions = len(turn_start) - 1
+        listed = len(self.reader.metadata.scopes)
+        bad = (code < 0) | (code >= LISTED_SCOPES + listed)
+        if bad.any():
+            raise TraceError(
+                "names no scope of the file",
+                file=self.reader.path,
+                field="run_scope",
+                value=int(code[bad][0]),
+            )
+        session = np.repeat(np.arange(sessions), np.diff(turn_start))
+        own = 1 + session[np.repeat(np.arange(self.rows), np.diff(run_start))]
+        above = np.where(code >= LISTED_SCOPES, code - LISTED_SCOPES + 1 + sessions, 0)
+        return np.where(code == OWN_SESSION, own, above).astype(np.int32)
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workloads.chains import Chains, chains_of
 from workloads.native_format import (
     GLOBAL_SCOPE,
     LISTED_SCOPES,
@@ -32,13 +33,20 @@ _ROW_GROUP: Final = 1 << 20
 
 def write(trace: Trace, path: Path) -> None:
     """Write the trace; an existing file is replaced."""
-    t = trace.turns
-    runs = _Runs(trace)
-    session = trace.session_of
-    names = trace.session_ids
-    columns: dict[str, Any] = {
+    chains = chains_of(trace.tree, trace.turns.node)
+    code, listed = _scope_codes(trace, chains)
+    metadata = msgspec.json.encode(Metadata(VERSION, trace.header, listed))
+    schema = SCHEMA.with_metadata({METADATA_KEY: metadata})
+    columns = _turn_columns(trace) | _chain_columns(chains, code)
+    table = pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
+    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
+
+
+def _turn_columns(trace: Trace) -> dict[str, Any]:
+    t, session = trace.turns, trace.session_of
+    return {
         "session_id": pa.DictionaryArray.from_arrays(
-            pa.array(session, pa.int32()), pa.array(names, pa.string())
+            pa.array(session, pa.int32()), pa.array(trace.session_ids, pa.string())
         ),
         "session_start_ns": pa.array(trace.session_start_ns[session]),
         "arrival_ns": _nullable(t.arrival_ns),
@@ -53,81 +61,37 @@ def write(trace: Trace, path: Path) -> None:
         "agent": _coded(t.agent, trace.agents),
         "tenant": _coded(t.tenant, trace.tenants),
         "priority": pa.array(t.priority, pa.int32()),
-        "parent_row": _nullable(runs.parent_row),
-        "shared_blocks": pa.array(runs.shared),
-        "blocks": pa.array(trace.tree.depth_of(t.node)),
-        "run_scope": _lists(runs.start, pa.array(runs.scope, pa.int32())),
-        "run_blocks": _lists(runs.start, pa.array(runs.blocks, pa.int64())),
-        "run_first_id": _lists(runs.start, pa.array(runs.first_id, pa.uint64(), mask=runs.listed)),
-        "ids": _lists(runs.ids_start, pa.array(runs.ids, pa.uint64())),
     }
-    metadata = msgspec.json.encode(Metadata(VERSION, trace.header, runs.scopes))
-    schema = SCHEMA.with_metadata({METADATA_KEY: metadata})
-    table = pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
-    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
 
 
-class _Runs:
-    """The tree as chains of runs: each node belongs to the first row that passes it."""
-
-    def __init__(self, trace: Trace) -> None:
-        tree, node = trace.tree, trace.turns.node
-        rows = len(trace)
-        owner = tree.first_touch(node, np.arange(rows))
-        order = np.lexsort((tree.depth, owner))
-        order = order[: int((owner < rows).sum())]
-        owner = owner[order]
-        length = (tree.depth - tree.start())[order]
-        order, owner, length = order[length > 0], owner[length > 0], length[length > 0]
-        at, first = tree.id_at[order], tree.first_id[order]
-        scope, self.scopes = _scope_codes(trace, order, owner)
-        # Neighbours of one chain and scope whose ids go on are one run.
-        goes_on = np.zeros(len(order), bool)
-        same = (owner[1:] == owner[:-1]) & (scope[1:] == scope[:-1])
-        counts = (at[1:] < 0) & (at[:-1] < 0) & (first[1:] == first[:-1] + length[:-1].astype(np.uint64))
-        goes_on[1:] = same & (counts | ((at[1:] >= 0) & (at[:-1] >= 0)))
-        head = np.flatnonzero(~goes_on)
-        self.scope = scope[head]
-        self.blocks = np.add.reduceat(length, head) if len(head) else length
-        self.first_id = first[head]
-        self.listed = at[head] >= 0
-        self.start = np.searchsorted(owner[head], np.arange(rows + 1))
-        listed = at >= 0
-        sizes = length[listed]
-        offset = np.cumsum(sizes) - sizes
-        take = np.repeat(at[listed] - offset, sizes) + np.arange(int(sizes.sum()))
-        self.ids = tree.ids[take]
-        self.ids_start = np.searchsorted(np.repeat(owner[listed], sizes), np.arange(rows + 1))
-        self._link(trace, order, owner)
-
-    def _link(self, trace: Trace, order: NDArray[np.int64], owner: NDArray[np.int64]) -> None:
-        """Where each row leaves its parent: above its own chain, or at its end when it has none."""
-        tree, node = trace.tree, trace.turns.node
-        top = np.array(node, np.int64)
-        begins = np.concatenate(([True], owner[1:] != owner[:-1])) if len(owner) else np.zeros(0, bool)
-        top[owner[begins]] = tree.parent[order[begins]]
-        self.shared = tree.depth_of(top)
-        first = tree.first_touch(node, np.arange(len(node)))
-        # A zero-length node has its parent's depth: the owner of the point is who first came that deep.
-        self.parent_row = np.where(top >= 0, first[top] if tree.nodes else -1, -1)
-        self.parent_row[self.shared == 0] = -1
+def _chain_columns(chains: Chains, code: NDArray[np.int32]) -> dict[str, Any]:
+    listed = chains.run_at >= 0
+    sizes = np.where(listed, chains.run_blocks, 0)
+    offset = np.cumsum(sizes) - sizes
+    ids = chains.ids[np.repeat(chains.run_at - offset, sizes) + np.arange(int(sizes.sum()))]
+    ids_start = np.concatenate(([0], np.cumsum(sizes)))[chains.run_start]
+    return {
+        "parent_row": _nullable(chains.parent_row),
+        "shared_blocks": pa.array(chains.shared),
+        "blocks": pa.array(chains.blocks),
+        "run_scope": _lists(chains.run_start, pa.array(code, pa.int32())),
+        "run_blocks": _lists(chains.run_start, pa.array(chains.run_blocks, pa.int64())),
+        "run_first_id": _lists(chains.run_start, pa.array(chains.run_first, pa.uint64(), mask=listed)),
+        "ids": _lists(ids_start, pa.array(ids, pa.uint64())),
+    }
 
 
-def _scope_codes(
-    trace: Trace, order: NDArray[np.int64], owner: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Code of each node's scope, and the names of the listed ones."""
-    tree = trace.tree
+def _scope_codes(trace: Trace, chains: Chains) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Code of each run's scope in the file, and the names of those that are listed."""
     index = {name: s for s, name in enumerate(trace.session_ids)}
-    session_of_scope = np.array([index.get(name, -1) for name in tree.scopes], np.int64)
-    scope = tree.scope[order]
-    own = session_of_scope[scope] == trace.session_of[owner]
-    used = np.unique(scope[~own & (scope > 0)])
-    code_of = np.zeros(len(tree.scopes), np.int64)
+    session_of_scope = np.array([index.get(name, -1) for name in trace.tree.scopes], np.int64)
+    own = session_of_scope[chains.run_scope] == trace.session_of[chains.run_row]
+    used = np.unique(chains.run_scope[~own])
+    used = used[used > 0]
+    code_of = np.full(len(trace.tree.scopes), GLOBAL_SCOPE, np.int32)
     code_of[used] = LISTED_SCOPES + np.arange(len(used))
-    listed = np.where(scope == 0, GLOBAL_SCOPE, code_of[scope])
-    code = np.where(own, OWN_SESSION, listed)
-    return code, tuple(tree.scopes[u] for u in used)
+    code = np.where(own, OWN_SESSION, code_of[chains.run_scope]).astype(np.int32)
+    return code, tuple(trace.tree.scopes[u] for u in used)
 
 
 def _nullable(values: NDArray[np.signedinteger]) -> Any:
