@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
+
+from harness.cli.settings import overrides_of
 
 
 @click.command("run")
@@ -63,21 +64,13 @@ def command(
     import msgspec  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
 
-    from harness.experiment.config import load_experiment, merge  # noqa: PLC0415
+    from harness.experiment.config import load_experiment  # noqa: PLC0415
     from harness.experiment.runner import new_run_dir, run_experiment  # noqa: PLC0415
     from reports.runinfo import RunState  # noqa: PLC0415
 
-    overrides: dict[str, Any] = {}
-    for setting in settings:
-        overrides = merge(overrides, _setting(setting))
-    for path, value in (
-        (("link", "driver"), driver),
-        (("cluster", "model"), model),
-        (("seed",), seed),
-        (("repetitions",), repetitions),
-    ):
-        if value is not None:
-            overrides = merge(overrides, _nested(path, value))
+    overrides = overrides_of(
+        settings, {"link.driver": driver, "cluster.model": model, "seed": seed, "repetitions": repetitions}
+    )
     loaded = load_experiment(experiment, overrides)
     console = Console(stderr=as_json)
     run_dir = new_run_dir(out, loaded.name)
@@ -86,9 +79,8 @@ def command(
     html = run_dir / "report.html"
     if not no_report:
         from reports.render import write_html  # noqa: PLC0415
-        from reports.terminal import print_report  # noqa: PLC0415
-
         from reports.run import Run  # noqa: PLC0415
+        from reports.terminal import print_report  # noqa: PLC0415
 
         run = Run.open(run_dir)
         print_report(run, console)
@@ -105,24 +97,3 @@ def command(
     if info.state is RunState.INTERRUPTED:
         sys.exit(130)
     sys.exit(0 if info.validity.valid else 3)
-
-
-def _setting(setting: str) -> dict[str, Any]:
-    """KEY=VALUE as a nested table; VALUE is TOML, or a bare word taken as a string."""
-    import tomllib  # noqa: PLC0415
-
-    key, equals, value = setting.partition("=")
-    if not equals:
-        raise click.UsageError(f"--set {setting}: needs KEY=VALUE, e.g. workload.token_scale=0.1")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    return _nested(tuple(key.split(".")), parsed)
-
-
-def _nested(path: tuple[str, ...], value: object) -> dict[str, Any]:
-    for key in reversed(path):
-        value = {key: value}
-    assert isinstance(value, dict)
-    return value

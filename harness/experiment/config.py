@@ -18,6 +18,7 @@ import msgspec
 from harness.link import LinkProfile
 from harness.loadgen.job import Arrivals, Bounds, Cancellation, Limits, RecordedArrivals, Warmup, Web
 from harness.policy.config import MODES, PolicyConfig
+from harness.sim.settings import SimSettings
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
@@ -127,6 +128,7 @@ class CellConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster: dict[str, Any] = {}
     link: dict[str, Any] = {}
     load: dict[str, Any] = {}
+    sim: dict[str, Any] = {}
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +147,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Overrides of every cell's policy."""
     slo: SloConfig = SloConfig()
     cost: CostConfig = CostConfig()
+    sim: SimSettings = SimSettings()
+    """Read by `pddbench sim` alone."""
     record_decisions: bool = True
 
 
@@ -160,6 +164,7 @@ class Cell(msgspec.Struct, frozen=True):
     cluster: ClusterConfig
     link: LinkConfig
     load: LoadConfig
+    sim: SimSettings
 
 
 def load_experiment(path: Path, overrides: dict[str, Any] | None = None) -> Experiment:
@@ -202,6 +207,7 @@ def resolve(experiment: Experiment, where: str = "experiment") -> tuple[Cell, ..
                 cluster=_section(experiment.cluster, cell.cluster, f"{place}.cluster"),
                 link=_section(experiment.link, cell.link, f"{place}.link"),
                 load=_section(experiment.load, cell.load, f"{place}.load"),
+                sim=_section(experiment.sim, cell.sim, f"{place}.sim"),
             )
         )
     return tuple(cells)

@@ -11,7 +11,7 @@ import math
 
 
 class DecodeClock:
-    """Steps since the worker started, and the epoch under way. With `log`, ends of past steps can be asked."""
+    """Steps since the worker started, and the epoch under way. `log` keeps when past steps ended."""
 
     __slots__ = ("_first_s", "_growth_s", "_log", "_start_ns", "steps")
 

@@ -12,27 +12,29 @@ _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[sim]` section. Engine, devices, counts of workers and the link's profile are the experiment's own."""
+    """The `[sim]` section. Counts of workers, their limits and the link's profile are the experiment's own."""
 
     model: str | None = None
     """Model profile (harness.costs); None: the cluster's model, which must then name one."""
-    devices: str = "h100x8"
-    """Devices of a worker in cluster A, e.g. 'h100x16'."""
+    measured: str | None = None
+    """File of step times measured on a real engine (`python -m harness.sim.measure`); wins over the model."""
+    devices: str | None = None
+    """Devices of a worker, e.g. 'h100x16'; None: the cluster's engine_options, else 'h100x8'."""
     relay_devices: str | None = None
     """Devices of a relay worker; None: as `devices`."""
     main_devices: str | None = None
     """Devices of a main worker; None: as `devices`."""
     line: str | None = None
-    """Line profile with the pool's behaviour (rate spread, per-connection limit, pool size); None: fair
-    sharing of the link profile's rate by `kv_connections`."""
+    """Line profile that tells how the pool behaves on the link (efficiency, rate spread, limit of a
+    connection, pool size) and what it costs; None: fair sharing by `kv_connections` a pair of workers."""
     chunk_tokens: _AtLeastOne | None = None
     """Tokens of one prefill step; None: the cluster's batch_tokens."""
     fill_tail: bool = True
     """Fill a step with the next prompts' tokens; False: a tail chunk goes alone."""
-    time_scale: _Positive = 1.0
-    """Factor on every step's duration, as the emulated engine has it."""
-    byte_scale: _Positive = 1.0
-    """Factor on every KV size, as the emulated engine has it."""
+    time_scale: _Positive | None = None
+    """Factor on every step's duration; None: the cluster's engine_options, else 1."""
+    byte_scale: _Positive | None = None
+    """Factor on every KV size; None: the cluster's engine_options, else 1."""
     message_ms: _NotNegative = 0.0
     """One way of a control message inside a datacenter; across the WAN half its round trip comes on top."""
     handoff_extra_ms: _NotNegative = 0.0

@@ -245,9 +245,12 @@ class Simulation:
         if type(event) is ev.PrefillDone and (request := self.requests.get(event.request)) is not None:
             request.cached_tokens = event.cached
             request.prefill_done_ns = self.queue.now_ns
-        elif type(event) is ev.Opened and (request := self.requests.get(event.request)) is not None:
-            if request.pipeline in ("append", "colocated"):
-                request.cached_tokens = event.held
+        elif (
+            type(event) is ev.Opened
+            and (request := self.requests.get(event.request)) is not None
+            and request.pipeline in ("append", "colocated")
+        ):
+            request.cached_tokens = event.held
         if self._observer.wants_decisions:
             self._observer.decided(self.queue.now_ns, event, actions)
         self._instants = instants
