@@ -113,6 +113,7 @@ class LinkSample(msgspec.Struct, frozen=True):
     sent_bytes: int | None = None
     sent_packets: int | None = None
     dropped_packets: int | None = None
+    queue_dropped_packets: int | None = None
     overlimits: int | None = None
     backlog_bytes: int | None = None
     rate_bit_s: int | None = None

@@ -14,6 +14,7 @@ DRIVERS: Final = ("netem", "uml", "relay")
 """In the order in which 'auto' prefers them."""
 
 _RELAY_START_TIMEOUT_S: Final = 20.0
+_KERNEL_START_TIMEOUT_S: Final = 90.0
 
 
 async def open_link(driver: str, profile: LinkProfile, *, run_dir: Path, seed: int) -> Link:
@@ -22,13 +23,15 @@ async def open_link(driver: str, profile: LinkProfile, *, run_dir: Path, seed: i
     Its agent's log goes to `run_dir/link/`. LinkError for an unknown driver, for one that does not work on
     this machine (with what to install), and for a parameter of the profile that the driver cannot do.
     """
+    log = run_dir / "link" / f"{driver}.log"
     match driver:
         case "relay" | "auto":
             link = await AgentLink.open(
-                "adapters.links.relay",
-                str(seed),
-                log=run_dir / "link" / "relay.log",
-                start_timeout_s=_RELAY_START_TIMEOUT_S,
+                "adapters.links.relay", str(seed), log=log, start_timeout_s=_RELAY_START_TIMEOUT_S
+            )
+        case "netem" | "uml":
+            link = await AgentLink.open(
+                "adapters.links.kernel", driver, str(seed), log=log, start_timeout_s=_KERNEL_START_TIMEOUT_S
             )
         case _:
             raise LinkError(f"link driver {driver!r}: unknown; known drivers: auto, {', '.join(DRIVERS)}")

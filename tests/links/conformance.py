@@ -67,14 +67,25 @@ class Peers:
         )
 
 
-@contextlib.asynccontextmanager
-async def peers(driver, profile, run_dir):
-    link = await open_link(driver, profile, run_dir=run_dir, seed=SEED)
-    try:
-        async with Peers(link) as ends:
+class Line:
+    """A link kept open for all tests of a class: a guest's boot takes seconds."""
+
+    def __init__(self, driver, run_dir):
+        self.runner = asyncio.Runner()
+        self.link = self.runner.run(open_link(driver, both(), run_dir=run_dir, seed=SEED))
+
+    def run(self, coroutine):
+        return self.runner.run(coroutine)
+
+    @contextlib.asynccontextmanager
+    async def peers(self, profile):
+        await self.link.apply(profile)
+        async with Peers(self.link) as ends:
             yield ends
-    finally:
-        await link.aclose()
+
+    def close(self):
+        self.runner.run(self.link.aclose())
+        self.runner.close()
 
 
 def alive(pid):
@@ -101,43 +112,47 @@ class LinkConformance:
     byte_overhead: tuple[float, float]
     """Carried bytes divided by payload bytes: least and most."""
 
-    def use(self, coroutine):
-        return asyncio.run(coroutine)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def line(cls, tmp_path_factory):
+        line = Line(cls.driver, tmp_path_factory.mktemp(cls.driver))
+        yield line
+        line.close()
 
-    def test_median_rtt_is_the_profile_s(self, tmp_path):
+    def test_median_rtt_is_the_profile_s(self, line):
         async def body():
             found = {}
-            async with peers(self.driver, both(), tmp_path) as ends:
+            async with line.peers(both()) as ends:
                 for delay_ms in self.delays_ms:
                     await ends.link.apply(both(delay_ms=delay_ms))
                     taken = (await ends.run("rtt", 40))["rtt_ms"]
                     found[delay_ms * 2] = statistics.median(taken[1:])
             return found
 
-        found = self.use(body())
+        found = line.run(body())
         print("median RTT by profile RTT, ms:", found)
         for expected, median in found.items():
             assert expected - 0.1 <= median <= expected + self.rtt_tolerance_ms, found
 
-    def test_a_flow_gets_85_to_100_percent_of_the_rate(self, tmp_path):
+    def test_a_flow_gets_85_to_100_percent_of_the_rate(self, line):
         async def body():
             found = {}
-            async with peers(self.driver, both(), tmp_path) as ends:
+            async with line.peers(both()) as ends:
                 for rate in self.rates_mbit:
                     await ends.link.apply(both(delay_ms=5, rate_mbit=rate))
                     said = await ends.run("push", int(rate * 125_000 * self.rate_seconds))
                     found[rate] = said["bytes"] * 8e-6 / said["seconds"]
             return found
 
-        found = self.use(body())
+        found = line.run(body())
         print("Mbit/s by profile rate:", found)
         for rate, achieved in found.items():
             assert 0.85 * rate <= achieved <= 1.0 * rate, found
 
-    def test_a_change_of_profile_takes_effect_within_100_ms(self, tmp_path):
+    def test_a_change_of_profile_takes_effect_within_100_ms(self, line):
         async def body():
             taken = []
-            async with peers(self.driver, both(delay_ms=2), tmp_path) as ends:
+            async with line.peers(both(delay_ms=2)) as ends:
                 for delay_ms in (20, 2, 20, 2, 20):
                     start = time.perf_counter()
                     await ends.link.apply(both(delay_ms=delay_ms, rate_mbit=50))
@@ -145,15 +160,15 @@ class LinkConformance:
                 median = statistics.median((await ends.run("rtt", 20))["rtt_ms"])
             return taken, median
 
-        taken, median = self.use(body())
+        taken, median = line.run(body())
         print("apply took, ms:", taken)
         assert statistics.median(taken) <= 100
-        assert 39.9 <= median <= 41.5 + self.rtt_tolerance_ms
+        assert 39.9 <= median <= 41.5 + self.rtt_tolerance_ms, median
 
-    def test_applying_the_same_profile_again_changes_nothing(self, tmp_path):
+    def test_applying_the_same_profile_again_changes_nothing(self, line):
         async def body():
             profile = both(delay_ms=5, rate_mbit=20)
-            async with peers(self.driver, profile, tmp_path) as ends:
+            async with line.peers(profile) as ends:
                 await ends.run("push", 100_000)
                 before = await ends.link.sample()
                 description = ends.link.description
@@ -162,27 +177,28 @@ class LinkConformance:
                 assert ends.link.description == description
             return before, after
 
-        before, after = self.use(body())
+        before, after = line.run(body())
         for old, new in zip(before, after, strict=True):
             assert new.sent_bytes >= old.sent_bytes
             assert new.rate_bit_s == old.rate_bit_s == 20_000_000
 
-    def test_a_profile_leaves_nothing_of_the_one_before(self, tmp_path):
+    def test_a_profile_leaves_nothing_of_the_one_before(self, line):
         """tc's own `replace` would keep rate, jitter and reorder."""
 
         async def body():
-            async with peers(self.driver, both(delay_ms=20, jitter_ms=5, rate_mbit=2), tmp_path) as ends:
+            async with line.peers(both(delay_ms=20, jitter_ms=5, rate_mbit=2)) as ends:
                 await ends.link.apply(both(delay_ms=5))
                 taken = (await ends.run("rtt", 60))["rtt_ms"][1:]
                 said = await ends.run("push", 4_000_000)
             return taken, said["seconds"]
 
-        taken, seconds = self.use(body())
+        taken, seconds = line.run(body())
         assert statistics.median(taken) <= 10 + self.rtt_tolerance_ms
-        assert statistics.pstdev(sorted(taken)[:-6]) < 1, "the jitter survived"
+        low, _, high = statistics.quantiles(taken, n=4)
+        assert high - low < 3, "the jitter survived"
         assert seconds < 4, "the rate survived"
 
-    def test_a_partition_of_either_direction_holds_everything_and_loses_nothing(self, tmp_path):
+    def test_a_partition_of_either_direction_holds_everything_and_loses_nothing(self, line):
         async def body(side):
             up = both(delay_ms=1, rate_mbit=20)
             cut = LinkProfile(
@@ -190,7 +206,7 @@ class LinkConformance:
                 a_to_b=Direction(delay_ms=1, rate_mbit=20, down=side == "a_to_b"),
                 b_to_a=Direction(delay_ms=1, rate_mbit=20, down=side == "b_to_a"),
             )
-            async with peers(self.driver, up, tmp_path) as ends:
+            async with line.peers(up) as ends:
                 process = await ends.start("push", 2_000_000)
                 await asyncio.sleep(0.5)
                 await ends.link.apply(cut)
@@ -201,16 +217,16 @@ class LinkConformance:
                 return process.returncode, json.loads(out)["bytes"]
 
         for side in ("a_to_b", "b_to_a"):
-            assert self.use(body(side)) == (0, 2_000_000)
+            assert line.run(body(side)) == (0, 2_000_000)
 
-    def test_samples_count_the_bytes_of_each_direction(self, tmp_path):
+    def test_samples_count_the_bytes_of_each_direction(self, line):
         async def body():
-            async with peers(self.driver, both(delay_ms=1, rate_mbit=100), tmp_path) as ends:
+            async with line.peers(both(delay_ms=1, rate_mbit=100)) as ends:
                 before = {s.direction: s for s in await ends.link.sample()}
                 await ends.run("push", 3_000_000)
                 return before, {s.direction: s for s in await ends.link.sample()}
 
-        before, after = self.use(body())
+        before, after = line.run(body())
         carried = after["a_to_b"].sent_bytes - before["a_to_b"].sent_bytes
         least, most = self.byte_overhead
         assert least <= carried / 3_000_001 <= most, carried
@@ -219,23 +235,23 @@ class LinkConformance:
         assert after["a_to_b"].profile == "test"
         assert abs(after["a_to_b"].t_ns - time.time_ns()) < 60e9
 
-    def test_the_in_band_probe_tells_the_round_trip(self, tmp_path):
+    def test_the_in_band_probe_tells_the_round_trip(self, line):
         async def body():
             seen = []
-            async with peers(self.driver, both(delay_ms=15), tmp_path) as ends:
+            async with line.peers(both(delay_ms=15)) as ends:
                 for _ in range(10):
                     await asyncio.sleep(0.15)
                     seen += [s.rtt_ns for s in await ends.link.sample() if s.rtt_ns is not None]
             return seen
 
-        assert statistics.median(self.use(body())) / 1e6 == pytest.approx(30, abs=0.5 + self.rtt_tolerance_ms)
+        assert statistics.median(line.run(body())) / 1e6 == pytest.approx(30, abs=0.5 + self.rtt_tolerance_ms)
 
-    def test_a_link_describes_itself(self, tmp_path):
+    def test_a_link_describes_itself(self, line):
         async def body():
-            async with peers(self.driver, both(delay_ms=1), tmp_path) as ends:
+            async with line.peers(both(delay_ms=1)) as ends:
                 return ends.link.description
 
-        description = self.use(body())
+        description = line.run(body())
         assert description.driver == self.driver
         assert description.modelled == (self.driver == "relay")
         assert description.kernel
@@ -251,7 +267,7 @@ class LinkConformance:
                 await link.sample()
             return link.processes
 
-        left = self.use(body())
+        left = asyncio.run(body())
         assert left
         wait_until(lambda: not any(alive(pid) for pid in left.values()))
 

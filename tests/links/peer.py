@@ -2,16 +2,19 @@
 
 serve HOST            sink and echo server; prints its port, then one line for each connection that ended
 rtt HOST PORT N       N round trips of one byte over one connection; prints them in ms
-push HOST PORT BYTES  sends BYTES, half-closes, waits for the count; prints {"bytes", "seconds", "digest"}
+push HOST PORT BYTES  sends BYTES, half-closes, waits for the count; prints {"bytes", "seconds"}
+
+Blocking sockets and threads: what an event loop adds to a round trip would be taken for the link's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import random
+import socket
 import sys
+import threading
 import time
 
 PIECE = 65536
@@ -21,75 +24,71 @@ def say(**fields):
     print(json.dumps(fields), flush=True)
 
 
-async def serve(host):
-    async def connection(reader, writer):
+def attend(connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connection:
         try:
-            kind = await reader.readexactly(1)
-            if kind == b"e":
-                while data := await reader.read(PIECE):
-                    writer.write(data)
-                    await writer.drain()
+            if connection.recv(1) == b"e":
+                while data := connection.recv(PIECE):
+                    connection.sendall(data)
             else:
                 count, digest = 0, hashlib.sha256()
-                while data := await reader.read(PIECE):
+                while data := connection.recv(PIECE):
                     count += len(data)
                     digest.update(data)
-                writer.write(json.dumps({"bytes": count, "digest": digest.hexdigest()}).encode() + b"\n")
-                await writer.drain()
+                connection.sendall(
+                    json.dumps({"bytes": count, "digest": digest.hexdigest()}).encode() + b"\n"
+                )
             say(ended="eof")
-        except (ConnectionError, asyncio.IncompleteReadError) as error:
+        except ConnectionError as error:
             say(ended=type(error).__name__)
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(connection, host, 0)
-    say(port=server.sockets[0].getsockname()[1])
+
+def serve(host):
+    def accept():
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=attend, args=(connection,), daemon=True).start()
+
+    server = socket.create_server((host, 0))
+    say(port=server.getsockname()[1])
+    threading.Thread(target=accept, daemon=True).start()
     # Ends with its standard input, so that a killed test leaves no server.
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    await reader.read()
+    sys.stdin.read()
 
 
-async def rtt(host, port, count):
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"e")
-    taken = []
-    for _ in range(count):
-        start = time.perf_counter()
-        writer.write(b"x")
-        await reader.readexactly(1)
-        taken.append((time.perf_counter() - start) * 1000)
-    writer.close()
+def rtt(host, port, count):
+    with socket.create_connection((host, port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(b"e")
+        taken = []
+        for _ in range(count):
+            start = time.perf_counter()
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            taken.append((time.perf_counter() - start) * 1000)
     say(rtt_ms=taken)
 
 
-async def push(host, port, count):
-    """Two megabytes at most of random bytes, repeated: the order of the pieces matters to the digest."""
-    reader, writer = await asyncio.open_connection(host, port)
+def push(host, port, count):
+    """At most two megabytes of random bytes, repeated: the order of the pieces matters to the digest."""
     block = random.Random(count).randbytes(min(count, 2_000_003))
     digest = hashlib.sha256()
-    start = time.perf_counter()
-    writer.write(b"s")
-    left = count
-    while left:
-        piece = block[: min(left, len(block))]
-        digest.update(piece)
-        for at in range(0, len(piece), PIECE):
-            writer.write(piece[at : at + PIECE])
-            await writer.drain()
-        left -= len(piece)
-    writer.write_eof()
-    answer = json.loads(await reader.readline())
-    seconds = time.perf_counter() - start
-    writer.close()
+    with socket.create_connection((host, port)) as connection:
+        start = time.perf_counter()
+        connection.sendall(b"s")
+        left = count
+        while left:
+            piece = block[: min(left, len(block))]
+            digest.update(piece)
+            connection.sendall(piece)
+            left -= len(piece)
+        connection.shutdown(socket.SHUT_WR)
+        answer = json.loads(connection.makefile("rb").readline())
+        seconds = time.perf_counter() - start
     assert answer == {"bytes": count, "digest": digest.hexdigest()}, answer
     say(bytes=count, seconds=seconds)
 
 
-async def main(verb, host, *numbers):
-    await {"serve": serve, "rtt": rtt, "push": push}[verb](host, *map(int, numbers))
-
-
-asyncio.run(main(*sys.argv[1:]))
+verb, host, *numbers = sys.argv[1:]
+{"serve": serve, "rtt": rtt, "push": push}[verb](host, *map(int, numbers))

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.links import open_link
 from harness.link import LinkError
-from tests.links.conformance import SEED, LinkConformance, both, peers
+from tests.links.conformance import SEED, Line, LinkConformance, both
 
 
 class TestRelay(LinkConformance):
@@ -35,23 +35,30 @@ def test_distributions_without_a_model_are_refused_by_name(tmp_path):
         asyncio.run(open_link("relay", profile, run_dir=tmp_path, seed=SEED))
 
 
-def test_four_flows_share_the_rate_equally(tmp_path):
+@pytest.fixture
+def line(tmp_path):
+    line = Line("relay", tmp_path)
+    yield line
+    line.close()
+
+
+def test_four_flows_share_the_rate_equally(line):
     async def body():
-        async with peers("relay", both(delay_ms=5, rate_mbit=40), tmp_path) as ends:
+        async with line.peers(both(delay_ms=5, rate_mbit=40)) as ends:
             return [
                 said["seconds"]
                 for said in await asyncio.gather(*(ends.run("push", 1_500_000) for _ in range(4)))
             ]
 
-    seconds = asyncio.run(body())
+    seconds = line.run(body())
     # 6 MB at 40 Mbit/s take 1.2 s: started nearly together and served fairly, they end nearly together.
     assert min(seconds) > 0.6 * max(seconds), seconds
     assert max(seconds) > 1.0, seconds
 
 
-def test_a_sender_that_gives_up_saves_what_it_has_not_sent(tmp_path):
+def test_a_sender_that_gives_up_saves_what_it_has_not_sent(line):
     async def body():
-        async with peers("relay", both(delay_ms=10, rate_mbit=20), tmp_path) as ends:
+        async with line.peers(both(delay_ms=10, rate_mbit=20)) as ends:
             process = await ends.start("push", 50_000_000)
             carried = 0
             while carried < 500_000:
@@ -63,19 +70,19 @@ def test_a_sender_that_gives_up_saves_what_it_has_not_sent(tmp_path):
             return (await ends.link.sample())[0].sent_bytes
 
     # What the sender's kernel had taken (its send buffer, a few MB at most) may still be carried.
-    assert asyncio.run(body()) < 10_000_000
+    assert line.run(body()) < 10_000_000
 
 
-def test_a_reset_reaches_the_other_side(tmp_path):
+def test_a_reset_reaches_the_other_side(line):
     async def body():
-        async with peers("relay", both(delay_ms=5), tmp_path) as ends:
+        async with line.peers(both(delay_ms=5)) as ends:
             reader, writer = await asyncio.open_connection(*ends.address)
             writer.write(b"ehello")
             assert await asyncio.wait_for(reader.readexactly(5), 5) == b"hello"
             writer.transport.abort()
             return await ends.server_says()
 
-    assert asyncio.run(body())["ended"] in ("eof", "ConnectionResetError")
+    assert line.run(body())["ended"] in ("eof", "ConnectionResetError")
 
 
 def test_a_refused_endpoint_looks_refused_through_the_relay(tmp_path):
