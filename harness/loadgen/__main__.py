@@ -21,6 +21,7 @@ from workloads.errors import TraceError
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
+        sys.stderr.write("usage: python -m harness.loadgen JOB.json\n")
         return 2
     announcer = Announcer("quiet")
     try:

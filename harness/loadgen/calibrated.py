@@ -56,8 +56,8 @@ class _Stream:
     """One client connection and the answer in progress on it."""
 
     __slots__ = (
-        "answering", "base", "body", "due_ns", "index", "parser", "prompt_tokens", "received_ns", "request_id", "sends", "server",
-        "sock", "tokens", "url",
+        "answering", "base", "body", "due_ns", "index", "parser", "prompt_tokens", "received_ns",
+        "request_id", "sends", "server", "sock", "tokens", "url",
     )  # fmt: skip
 
     def __init__(self, server: CalibratedServer, sock: socket.socket) -> None:
@@ -65,6 +65,8 @@ class _Stream:
         self.sock = sock
         self.parser: Any = httptools.HttpRequestParser(self)
         self.received_ns = 0
+        self.due_ns = 0  # next token, monotonic
+        self.index = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -98,7 +100,7 @@ class _Stream:
 
 
 class CalibratedServer:
-    """Answers every POST with `max_tokens` tokens: the first `ttft_ns` after the request, then one each `itl_ns`."""
+    """Answers every POST with `max_tokens` tokens: the first after `ttft_ns`, then one every `itl_ns`."""
 
     def __init__(self, host: str, port: int, ttft_ns: int, itl_ns: int) -> None:
         raise_file_limit()
@@ -186,14 +188,11 @@ class CalibratedServer:
         )
         data = _chunk(event)
         if last:
-            usage = (
-                b'data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}\n\ndata: [DONE]\n\n'
-                % (
-                    stream.prompt_tokens,
-                    stream.tokens,
-                )
+            usage = b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (
+                stream.prompt_tokens,
+                stream.tokens,
             )
-            data += _chunk(usage) + b"0\r\n\r\n"
+            data += _chunk(b"data: " + usage + b"\n\ndata: [DONE]\n\n") + b"0\r\n\r\n"
         stream.index = index + 1
         stream.sends.append(time.monotonic_ns() + self._anchor.offset_ns)
         if not self._push(stream, data):
@@ -273,6 +272,8 @@ def main() -> int:
     )
     signal.signal(signal.SIGTERM, server.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.write(f"{server.port}\n")
+    sys.stdout.flush()
     server.serve()
     return 0
 

@@ -173,7 +173,7 @@ def _keep_stamping(clock: StampClock) -> socket.socket | None:
     if not clock.kernel:
         return None
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    clock.watch(sock)  # type: ignore[arg-type]
+    clock.watch(sock)
     return sock
 
 

@@ -71,14 +71,12 @@ class Connection:
         )  # not gevent's: it never blocks and never waits
         self._sock: Any = sock
         self._fd = sock.fileno()
-        self._recvmsg = sock.recvmsg
+        self._recvmsg: Any = sock.recvmsg
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client.clock.watch(sock)
-            result = sock.connect_ex(client.sockaddr)
-            if result and result not in _IN_PROGRESS:
-                raise OSError(result, os.strerror(result))
+            _begin_to_connect(sock, client.sockaddr)
         except OSError:
             sock.close()
             raise
@@ -341,6 +339,12 @@ class Connection:
     def close(self) -> None:
         """Close an idle connection."""
         self._close()
+
+
+def _begin_to_connect(sock: _socket.socket, sockaddr: Any) -> None:
+    result = sock.connect_ex(sockaddr)
+    if result and result not in _IN_PROGRESS:
+        raise OSError(result, os.strerror(result))
 
 
 def _tokens_so_far(exchange: Exchange) -> int:

@@ -1,4 +1,4 @@
-"""What a session's next prompt is made of: earlier prompts and *live* answers, kept as long as a turn needs them.
+"""What a session's next prompt is made of: earlier prompts and *live* answers, as long as a turn needs them.
 
 Ids for endpoints that take ids, text for those that do not. Composing is a byte slice and a join, so a
 turn that follows at once is not late by the length of its history.
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 # Fresh text for endpoints without token ids: one word per id of the plan, so that equal ids give equal text.
 _WORDS: Final = (
-    ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jetty", "knoll", "larch", "maple", "north", "otter", "pearl"]
-)
+    "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
+    "inlet", "jetty", "knoll", "larch", "maple", "north", "otter", "pearl",
+)  # fmt: skip
 
 
 class ConversationError(RuntimeError):
@@ -72,7 +73,8 @@ class IdConversation:
         if turn in self._uses:
             if reply.ids_missing:
                 raise ConversationError(
-                    "the reply carried text without token_ids, so no turn can continue it; set target.token_ids = false"
+                    "the reply carried text without token_ids, so no turn can continue it; "
+                    "set target.token_ids = false"
                 )
             self._answers[turn] = encode_ids(reply.ids)
 

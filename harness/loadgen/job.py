@@ -1,4 +1,4 @@
-"""What one load generator is asked to do: the whole interface between the experiment runner and this process."""
+"""What one load generator is asked to do: the interface between the experiment runner and this process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RecordedArrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class ConstantArrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="constant"):
-    """Session starts evenly spaced at `rate_s` sessions per second, reached after a linear ramp of `ramp_s`."""
+    """Session starts evenly spaced, `rate_s` a second, reached after a linear ramp of `ramp_s`."""
 
     rate_s: Positive
     ramp_s: NotNegative = 0.0

@@ -154,19 +154,26 @@ class Announcer:
             elif self._style == "live":
                 self._show(line)
             elif isinstance(line, Warned | Failed):
-                pass
+                self._write(line.message + "\n")
         except (BrokenPipeError, BlockingIOError):
             return
 
     def _show(self, line: Line) -> None:
+        fresh = "\n" if self._terminal else ""  # the progress line stands there unended
         match line:
             case Progress():
                 if self._terminal:
-                    pass
+                    self._write("\r\x1b[K" + progress_text(line))
             case Warned() | Failed():
-                pass
+                self._write(f"{fresh}{line.message}\n")
             case Finished():
-                "valid" if line.valid else "INVALID: " + "; ".join(line.reasons)
-                ", ".join(f"{count} {status}" for status, count in line.requests.items())
+                verdict = "valid" if line.valid else "INVALID: " + "; ".join(line.reasons)
+                counts = ", ".join(f"{count} {status}" for status, count in line.requests.items())
+                self._write(f"{fresh}{counts} · instrument {verdict}\n")
             case Started():
-                pass
+                return
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()

@@ -22,7 +22,7 @@ class PromptError(ValueError):
 
 
 def encode_ids(ids: npt.ArrayLike) -> bytes:
-    """`,     1,    22` for [1, 22]: ID_BYTES per id, a leading comma each. Raises PromptError beyond MAX_ID."""
+    """`,     1,    22` for [1, 22]: ID_BYTES per id, comma first. Raises PromptError beyond MAX_ID."""
     array = np.asarray(ids, dtype=np.int64)
     if array.size == 0:
         return b""

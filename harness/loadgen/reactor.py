@@ -25,6 +25,7 @@ WRITE: Final = 4  # EPOLLOUT
 
 _READ_HANGUP: Final = 0x2000  # EPOLLRDHUP: idle connections learn at once that the server has left
 _BATCH: Final = 64  # sockets per poll: what is due waits for no more than this many reads
+_MAX_IDLE: Final = 4096  # pieces of idle work waiting; under full load it simply is not done ahead
 _ROUNDS: Final = 16  # polls per drain, then the hub's other watchers get their turn
 _IDLE_MARGIN_NS: Final = 500_000  # idle work starts only when nothing is due for this long
 
@@ -60,8 +61,8 @@ class Reactor(Protocol):
     def call_at(self, due_ns: int, callback: Callable[[], None]) -> Timer:
         """Call back at `due_ns` (monotonic), never before."""
 
-    def when_idle(self, piece: Callable[[], None]) -> None:
-        """Run a short piece of work when nothing is ready or due soon."""
+    def when_idle(self, piece: Callable[[], None]) -> bool:
+        """Run a short piece of work when nothing is ready or due soon; False when too much waits already."""
 
     def close(self) -> None: ...
 
@@ -81,6 +82,12 @@ class Schedule:
         self._sequence += 1
         heapq.heappush(self._heap, (due_ns, self._sequence, timer))
         return timer
+
+    def _push_idle(self, piece: Callable[[], None]) -> bool:
+        if len(self._idle) >= _MAX_IDLE:
+            return False
+        self._idle.append(piece)
+        return True
 
     def _run_due(self) -> int:
         """Run all that is due; returns the next due instant, 0 when there is none."""
@@ -131,10 +138,11 @@ class EpollReactor(Schedule):
             self._timer.arm(due_ns)
         return timer
 
-    def when_idle(self, piece: Callable[[], None]) -> None:
-        self._idle.append(piece)
-        if not self._draining:
+    def when_idle(self, piece: Callable[[], None]) -> bool:
+        accepted = self._push_idle(piece)
+        if accepted and not self._draining:
             self._timer.arm(now_ns())
+        return accepted
 
     def close(self) -> None:
         self._watcher.stop()
@@ -179,7 +187,7 @@ class EpollReactor(Schedule):
 
 
 class HubReactor(Schedule):
-    """Anywhere gevent runs: a hub watcher for each socket and libev's timer (a grain of about a millisecond)."""
+    """Anywhere gevent runs: a hub watcher for each socket, libev's timer (its grain is about 1 ms)."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         super().__init__(on_error)
@@ -208,9 +216,11 @@ class HubReactor(Schedule):
             self._arm(due_ns)
         return timer
 
-    def when_idle(self, piece: Callable[[], None]) -> None:
-        self._idle.append(piece)
-        self._arm(now_ns())
+    def when_idle(self, piece: Callable[[], None]) -> bool:
+        accepted = self._push_idle(piece)
+        if accepted:
+            self._arm(now_ns())
+        return accepted
 
     def close(self) -> None:
         for fd in list(self._watchers):

@@ -57,7 +57,7 @@ class Recording:
         self._flush()
 
     def write(self, frame: Frame) -> None:
-        """Take a row. Waits only when MAX_PENDING_BYTES are pending, which the instrument then sees as lag."""
+        """Take a row. Waits only when MAX_PENDING_BYTES are pending; the instrument sees that as lag."""
         data = memoryview(encode_frame(frame))
         self._pending.append(data)
         self._pending_bytes += len(data)

@@ -1,4 +1,4 @@
-"""Replays one shard's sessions: what is due is sent, what has ended makes the next turns due, all is recorded.
+"""Replays one shard's sessions: what is due is sent, what ended makes the next turns due, all is recorded.
 
 Everything here runs in callbacks of the reactor. Session starts are open-loop on the absolute schedule
 `t0 + start`; the turns of a session are closed-loop unless the job says `every_turn`.
@@ -162,8 +162,7 @@ class Replay:
             if len(self._staged) < _LOW_WATER:
                 self._stage_next()
             elif not self._staging:
-                self._staging = True
-                self._reactor.when_idle(self._stage_idly)
+                self._staging = self._reactor.when_idle(self._stage_idly)
 
     def _room_to_stage(self) -> bool:
         return (
@@ -176,8 +175,7 @@ class Replay:
         self._staging = False
         if self._room_to_stage() and not self._stopping:
             self._stage_next()
-            self._staging = True
-            self._reactor.when_idle(self._stage_idly)
+            self._staging = self._reactor.when_idle(self._stage_idly)
 
     def _stage_next(self) -> None:
         number = self._next_to_stage
@@ -205,7 +203,7 @@ class Replay:
     # -- sending turns ---------------------------------------------------------------------------------
 
     def _recorded(self, due: Due) -> Due:
-        """In the open loop of all turns the recorded instant counts, unless the answers it builds on are later."""
+        """With every turn open-loop the recorded instant counts, unless an answer it builds on is later."""
         if not self._every_turn or due.turn.arrival_ns is None:
             return due
         possible_ns = due.due_ns - due.turn.delay_ns
@@ -255,11 +253,19 @@ class Replay:
         )
         self._client.send(exchange)
         self._tally.sent += 1
+        if live.turns.waiting_for(turn.turn):
+            self._reactor.when_idle(lambda: self._prepare_after(live, turn.turn))
         if plan is not None and plan.after_s is not None:
             self._reactor.call_at(
                 due.due_ns + round(plan.after_s * 1e9),
                 lambda: self._client.give_up(exchange, Status.CANCELLED),
             )
+
+    @staticmethod
+    def _prepare_after(live: Live, turn: int) -> None:
+        """Lay out what does not depend on the answer; turns due meanwhile need it no more."""
+        for following in live.turns.waiting_for(turn):
+            live.conversation.prepare(following)
 
     def _cancellation(self, live: Live, turn: ReplayTurn) -> Cancellation | None:
         plan = self._job.cancellation

@@ -72,6 +72,10 @@ class SessionTurns:
                     heapq.heappush(reached, index)
         return sorted(abandoned, key=lambda abandoned_turn: abandoned_turn.turn)
 
+    def waiting_for(self, turn: int) -> list[ReplayTurn]:
+        """The turns that cannot be due before `turn` has ended."""
+        return [self._turns[index] for index in self._waiting_for.get(turn, ()) if index in self._waiting]
+
     @property
     def over(self) -> bool:
         """Nothing is due, on the wire or waiting."""

@@ -27,8 +27,8 @@ class SseSplitter:
         self._started = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Payloads completed by `chunk`, multi-line data joined by LF; raises SseError beyond MAX_EVENT_BYTES."""
-        # Nearly every chunk is exactly one event of one data line: pay for the general case only when it comes.
+        """Payloads that `chunk` completed, lines joined by LF; raises SseError beyond MAX_EVENT_BYTES."""
+        # Nearly every chunk is one event of one data line: pay for the general case only when it comes.
         if (
             not self._pending
             and not self._data

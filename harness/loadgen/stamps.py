@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from harness.clock import take_anchor
 
 if TYPE_CHECKING:
-    from _socket import socket as Socket
+    from _socket import socket
 
 SOL_SOCKET: Final = 1
 SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h; Python exports it from 3.14 on
@@ -51,7 +51,7 @@ class StampClock:
         self.error_ns = now.error_ns
         self.drift_ns = now.offset_ns - self.anchor.offset_ns
 
-    def watch(self, sock: Socket) -> None:
+    def watch(self, sock: socket) -> None:
         """Ask the kernel to stamp what `sock` receives."""
         if self.kernel:
             sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)

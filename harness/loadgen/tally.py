@@ -1,4 +1,4 @@
-"""Running counts of one load generator process: what a progress line, a master or a verdict needs, no more."""
+"""Running counts of one load generator process: what a progress line, a master or a verdict needs."""
 
 from __future__ import annotations
 

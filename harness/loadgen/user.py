@@ -1,4 +1,4 @@
-"""The Locust side of a process: the user that replays a shard, and the runner that counts sessions as users."""
+"""The Locust side of a process: the user that replays a shard, the runner that counts sessions as users."""
 
 from __future__ import annotations
 
