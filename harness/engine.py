@@ -17,8 +17,8 @@ what happened. An engine belongs to one thread. Every engine passes tests/engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -203,4 +203,27 @@ class Engine(Protocol):
 
     def shutdown(self) -> None:
         """Free everything. Idempotent."""
+        ...
+
+
+class KvPiece(msgspec.Struct, frozen=True):
+    """Piece `part` of `parts`, which in order are `export_kv(seq, p0, p1)`, together `blob_bytes` long."""
+
+    seq: SeqId
+    p0: int
+    p1: int
+    part: int
+    parts: int
+    blob_bytes: int
+    data: bytes
+
+
+@runtime_checkable
+class StreamsKv(Protocol):
+    """An engine whose KV can leave before a step is over: layer by layer, as they are computed. Optional."""
+
+    def follow_kv(self, seq: SeqId, sink: Callable[[KvPiece], None] | None) -> int:
+        """From the next step on, call `sink` from inside `step` with the KV of every position computed for
+        `seq`; None ends it, as closing does. Returns the positions held now. What is found in the cache
+        instead of computed (now or later) is not told: export it."""
         ...

@@ -2,13 +2,12 @@
 
 Scheduler side: answers how much of a request's KV its job brings along (beyond vLLM's own prefix hit,
 which counts first), and takes over the request's blocks when it ends. Worker side: writes what the job
-brings into the request's blocks before the forward pass of the step that schedules it, and tells the
-engine of each layer as its KV is computed.
+brings into the request's blocks before the forward pass of the step that schedules it, and hands out
+each layer's KV as it is computed, where somebody follows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +20,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from adapters.engines.vllm.job import ARGUMENT, Job
 from adapters.engines.vllm.kv_tensors import KvTensors
+from adapters.engines.vllm.layer_stream import LayerStream
 
 
 @dataclass
 class Plan(KVConnectorMetadata):  # type: ignore[misc] # vLLM has no types where it is not installed
-    """What the worker side has to write in this step: (job, block ids, index of the first of them)."""
+    """What the worker side has to do in this step."""
 
     loads: list[tuple[Job, list[int], int]] = field(default_factory=list)
+    """To write: job, block ids, index of the first of them."""
+    streams: list[tuple[LayerStream, int, int, list[int]]] = field(default_factory=list)
+    """To tell of, layer by layer: positions computed in this step and the block ids they touch."""
 
 
 class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
@@ -39,9 +42,9 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._n_blocks: int = kv_cache_config.num_blocks
         self._plan = Plan()
         self._manager: Any = None
+        self._jobs: dict[str, Job] = {}
+        """By vLLM's name of their request, from its first step to its end."""
         self.tensors: KvTensors | None = None
-        self.on_layer: Callable[[int], None] | None = None
-        """Called with a layer's number when its KV of this step is computed."""
 
     # ---------------------------------------------------------------- scheduler side
 
@@ -71,14 +74,22 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._plan.loads.append((job, blocks.get_block_ids()[0][first:last], first))
         # Should vLLM ever preempt the request, nothing is left to bring along: it recomputes.
         job.held = 0
+        self._jobs[request.request_id] = job
 
     def build_connector_meta(self, scheduler_output: Any) -> Plan:
-        del scheduler_output
         plan, self._plan = self._plan, Plan()
+        for request_id, n in scheduler_output.num_scheduled_tokens.items():
+            job = self._jobs.get(request_id)
+            if job is not None and job.stream is not None:
+                p0 = job.counted  # what the steps before have computed, or what was there
+                first, last = p0 // self._block_tokens, -(-(p0 + n) // self._block_tokens)
+                block_ids = self._manager.get_block_ids(request_id)[0][first:last]
+                plan.streams.append((job.stream, p0, p0 + n, block_ids))
         return plan
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         job = _job(request)
+        self._jobs.pop(request.request_id, None)
         if job is not None:
             job.computed = request.num_computed_tokens
             pool = self._manager.block_pool
@@ -104,8 +115,12 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
         del kv_layer, attn_metadata, kwargs
-        if self.on_layer is not None and self.tensors is not None:
-            self.on_layer(self.tensors.names.index(layer_name))
+        streams = self._get_connector_metadata().streams
+        if streams:
+            assert self.tensors is not None
+            layer = self.tensors.names.index(layer_name)
+            for stream, p0, p1, block_ids in streams:
+                stream.send(layer, p0, p1, bytes(self.tensors.read_layer(layer, block_ids).numpy().data))
 
     def wait_for_save(self) -> None:
         """Readers copy what they read at once."""

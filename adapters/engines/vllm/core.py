@@ -7,6 +7,7 @@ keyed_sampling; the version is therefore pinned.
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from harness.engine import EngineError, EngineInfo, EngineOptions
 
 _CPU_BLOCK_TOKENS = 32  # the smallest that vLLM's CPU attention takes
 _UNUSED_BYTES = 1 << 20
+_ONE_AT_A_TIME = threading.Lock()
+"""vLLM keeps the connector and the forward context of a step in globals. A worker has one engine and never
+waits here; tests have several, each on its thread."""
 
 
 class Core:
@@ -32,14 +36,15 @@ class Core:
     def __init__(self, options: EngineOptions, build: str) -> None:
         model = models.resolve(options.model, options.model_sha256)
         torch.set_num_threads(options.threads)
-        # vLLM holds its worker-side connector in a global; each engine of a process brings its own.
-        self._outer_agent = kv_transfer_state._KV_CONNECTOR_AGENT  # noqa: SLF001
-        kv_transfer_state._KV_CONNECTOR_AGENT = None  # noqa: SLF001
-        try:
-            self._llm = LLMEngine.from_engine_args(_arguments(options, model))
-        except (ValueError, RuntimeError, OSError) as error:
-            raise EngineError(f"vLLM cannot load model {options.model!r}: {_first_line(error)}") from error
-        self._agent: Any = kv_transfer_state._KV_CONNECTOR_AGENT  # noqa: SLF001
+        with _ONE_AT_A_TIME:
+            kv_transfer_state._KV_CONNECTOR_AGENT = None  # noqa: SLF001
+            try:
+                self._llm = LLMEngine.from_engine_args(_arguments(options, model))
+            except (ValueError, RuntimeError, OSError) as error:
+                raise EngineError(
+                    f"vLLM cannot load model {options.model!r}: {_first_line(error)}"
+                ) from error
+            self._agent: Any = kv_transfer_state._KV_CONNECTOR_AGENT  # noqa: SLF001
         core = self._llm.engine_core.engine_core
         self._tensors: KvTensors = self._agent.tensors
         self._manager = core.scheduler.kv_cache_manager
@@ -65,9 +70,11 @@ class Core:
 
     def step(self) -> dict[str, tuple[int | None, bool]]:
         """Compute one batch: (token sampled, whether the request has ended) by the job's name."""
-        kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
+        with _ONE_AT_A_TIME:
+            kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
+            outputs = self._llm.step()
         answers: dict[str, tuple[int | None, bool]] = {}
-        for output in self._llm.step():
+        for output in outputs:
             ids = output.outputs[0].token_ids
             answers[output.request_id] = (ids[-1] if ids else None, output.finished)
         return answers
@@ -77,14 +84,21 @@ class Core:
         return KvStore(self._info, self._manager, self._tensors)
 
     def shutdown(self) -> None:
-        self._llm.engine_core.shutdown()
-        if kv_transfer_state._KV_CONNECTOR_AGENT is self._agent:  # noqa: SLF001
-            kv_transfer_state._KV_CONNECTOR_AGENT = self._outer_agent  # noqa: SLF001
+        with _ONE_AT_A_TIME:
+            kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
+            self._llm.engine_core.shutdown()
+            kv_transfer_state._KV_CONNECTOR_AGENT = None  # noqa: SLF001
 
     def _describe(self, options: EngineOptions, build: str, model: models.Model) -> EngineInfo:
         config = self._llm.vllm_config
         layers = config.compilation_config.static_forward_context
-        kernels = sorted({f"{type(x.impl).__name__}/{getattr(x, 'isa', '')}" for x in layers.values() if hasattr(x, "impl")})
+        kernels = sorted(
+            {
+                f"{type(x.impl).__name__}/{getattr(x, 'isa', '')}"
+                for x in layers.values()
+                if hasattr(x, "impl")
+            }
+        )
         layout = f"{build} {model.sha256} {kernels} {self._tensors.describe()}"
         return EngineInfo(
             engine="vllm",
@@ -107,7 +121,9 @@ def _arguments(options: EngineOptions, model: models.Model) -> EngineArgs:
     rounding = block_tokens or 16
     # One block more a sequence, for its unfinished one, and vLLM's null block: what is within the capacity
     # in tokens then always fits in blocks, and vLLM never has to preempt or evict by itself.
-    blocks = -(-capacity // rounding) + options.max_sequences + 1
+    # (vLLM wants room for one whole context, whatever the capacity.)
+    least = max(capacity, options.max_context_tokens + 1)
+    blocks = -(-least // rounding) + options.max_sequences + 1
     return EngineArgs(
         model=str(model.path),
         dtype=model.dtype,

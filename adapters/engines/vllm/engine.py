@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,9 @@ from adapters.engines.schedule import Sequence
 from adapters.engines.slot_engine import SlotEngine
 from adapters.engines.vllm import installation
 from adapters.engines.vllm.job import Job
+from adapters.engines.vllm.layer_stream import LayerStream
 from adapters.engines.vllm.source_counts import SourceCounts
-from harness.engine import Decode, Engine, EngineOptions, Extended, Output, SeqId
+from harness.engine import Decode, Engine, EngineOptions, Extended, KvPiece, Output, SeqId
 
 if TYPE_CHECKING:
     from adapters.engines.vllm.core import Core
@@ -48,6 +50,7 @@ class VllmEngine(SlotEngine):
             batch_tokens=options.batch_tokens,
         )
         self._jobs: dict[SeqId, Job] = {}
+        self._streams: dict[SeqId, LayerStream] = {}
         self._names = itertools.count()
         self._idle_steps = 0
         self.counts = SourceCounts()
@@ -57,12 +60,23 @@ class VllmEngine(SlotEngine):
         if seq not in self._jobs:
             self._submit(self._open[seq])
 
+    def follow_kv(self, seq: SeqId, sink: Callable[[KvPiece], None] | None) -> int:
+        """See `harness.engine.StreamsKv`."""
+        sequence = self._usable(seq)
+        self._streams.pop(seq, None)
+        if sink is not None:
+            self._streams[seq] = LayerStream(seq, self._info.layout_hash, self._store.n_layers, sink)
+        if seq in self._jobs:
+            self._jobs[seq].stream = self._streams.get(seq)
+        return sequence.slot.held
+
     def stop(self, seq: SeqId) -> None:
         self._abort(self._sequence(seq))
         super().stop(seq)
 
     def close(self, seq: SeqId, *, keep: bool) -> int:
         self._abort(self._sequence(seq))
+        self._streams.pop(seq, None)
         return super().close(seq, keep=keep)
 
     def step(self) -> Ids[Output]:
@@ -93,6 +107,7 @@ class VllmEngine(SlotEngine):
             held=slot.held,
             staged=self._store.lend(slot.index, slot.held),
             decode=sequence.decode,
+            stream=self._streams.get(sequence.seq),
         )
         self._core.add(job, slot.ids[: sequence.end].tolist())
         self._jobs[sequence.seq] = job
@@ -116,7 +131,9 @@ class VllmEngine(SlotEngine):
         self._idle_steps = self._idle_steps + 1 if idle else 0
         if self._idle_steps >= _IDLE_STEPS:
             for seq in list(self._jobs):
-                self._fail(self._open[seq], f"vLLM scheduled nothing in {_IDLE_STEPS} steps though requests wait")
+                self._fail(
+                    self._open[seq], f"vLLM scheduled nothing in {_IDLE_STEPS} steps though requests wait"
+                )
 
     def _advance(self, sequence: Sequence, job: Job, token: int | None, *, ended: bool) -> None:
         """Report what the step did to one sequence."""
@@ -135,7 +152,9 @@ class VllmEngine(SlotEngine):
         if token is not None and job.decode is not None:
             self._take(sequence, Sample(token, job.margin))
             if ended != (sequence.decode is None) and not sequence.failed:
-                self._fail(sequence, f"vLLM {'ended' if ended else 'went on with'} an answer at its token {token}")
+                self._fail(
+                    sequence, f"vLLM {'ended' if ended else 'went on with'} an answer at its token {token}"
+                )
         if ended and sequence.pending and not sequence.failed:
             self._submit(sequence)
 

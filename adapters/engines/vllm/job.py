@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters.engines.vllm.layer_stream import LayerStream
 from harness.engine import Decode
 
 ARGUMENT = "pddbench_job"
@@ -20,8 +21,8 @@ class Job:
     """Compute ids [?, end) of a sequence of which [0, held) have their KV; with `decode`, sample on.
 
     The connector fills in the rest: `base` (positions that vLLM did not have to compute: `local` found
-    in its own prefix cache, `external` brought along) when the request is first scheduled, `computed` and `blocks`
-    (with a reference each) when it ends."""
+    in its own prefix cache, `external` brought along) when the request is first scheduled, `computed`
+    and `blocks` (with a reference each) when it ends."""
 
     name: str
     end: int
@@ -29,6 +30,8 @@ class Job:
     staged: dict[int, Any]
     """Host copies of KV blocks, (layers, bytes) u8 tensors by block index; dropped once written."""
     decode: Decode | None
+    stream: LayerStream | None = None
+    """Wants the KV of each layer as it is computed."""
     believed: int = 0
     """`held` as it was when the request was made."""
     request_id: str = ""

@@ -47,6 +47,10 @@ class KvStore:
     def info(self) -> EngineInfo:
         return self._info
 
+    @property
+    def n_layers(self) -> int:
+        return self._tensors.n_layers
+
     def compute(self, rows: Sequence[Row]) -> list[Sample | None]:
         raise ComputeError(f"{len(rows)} rows: vLLM makes its own batches")
 

@@ -23,7 +23,9 @@ class KvTensors:
         self._layers = [_blocks_first(name, cache, n_blocks) for name, cache in caches.items()]
         sizes = {layer[0].numel() * layer.element_size() for layer in self._layers}
         if len(sizes) != 1:
-            raise EngineError(f"KV blocks of different sizes ({sorted(sizes)} bytes): hybrid models are not served")
+            raise EngineError(
+                f"KV blocks of different sizes ({sorted(sizes)} bytes): hybrid models are not served"
+            )
         self.block_bytes: int = sizes.pop()
         """Of one layer's block."""
 
@@ -62,5 +64,7 @@ class KvTensors:
 def _blocks_first(name: str, cache: Any, n_blocks: int) -> Any:
     """A view of the cache with its dimension of `n_blocks` first."""
     if not isinstance(cache, torch.Tensor) or n_blocks not in cache.shape:
-        raise EngineError(f"KV cache of {name} is not a tensor of {n_blocks} blocks: such layers are not served")
+        raise EngineError(
+            f"KV cache of {name} is not a tensor of {n_blocks} blocks: such layers are not served"
+        )
     return cache.movedim(list(cache.shape).index(n_blocks), 0)

@@ -44,9 +44,7 @@ def shape_for(kv_bytes_per_token: int, seed: int) -> Shape:
 
 def write(directory: Path, shape: Shape) -> None:
     """Write config.json and model.safetensors into an existing directory."""
-    from safetensors.numpy import save_file  # noqa: PLC0415 - comes with vLLM only
-
-    save_file(_tensors(shape), directory / "model.safetensors", metadata={"format": "pt"})
+    _save(directory / "model.safetensors", _tensors(shape))
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -95,3 +93,18 @@ def _tensors(shape: Shape) -> dict[str, npt.NDArray[np.float32]]:
         tensors[name + "mlp.up_proj.weight"] = weights(shape.feed_forward, shape.embedding)
         tensors[name + "mlp.down_proj.weight"] = weights(shape.embedding, shape.feed_forward)
     return tensors
+
+
+def _save(path: Path, tensors: dict[str, npt.NDArray[np.float32]]) -> None:
+    """The safetensors format: the length of a JSON header, the header, the tensors one after the other."""
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        entries[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [end, end + tensor.nbytes]}
+        end += tensor.nbytes
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for tensor in tensors.values():
+            file.write(tensor.astype("<f4").tobytes())
