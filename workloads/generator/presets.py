@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from workloads.trace import Trace
 
-PRESETS: Final = ("report", "small-engine")
+PRESETS: Final = ("report", "small-engine", "weka-like", "mooncake-like", "cold", "uniform-90")
 
 
 def preset(name: str) -> Parameters:

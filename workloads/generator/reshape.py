@@ -75,19 +75,22 @@ class _Shape:
         depth = before // block
         most = self.room - self.output[at]
         least_new = self.p.growth.least_new
-        length = np.maximum(_over(depth * block, rate), before + 1 + (least_new or 0))
+        # Blocks are kept whole: the part-filled last one is replaced where the rate leaves no other way.
+        least = depth * block + 1 if least_new is None else before + 1 + least_new
+        length = np.maximum(_over(depth * block, rate), least)
         grows = (rate >= _GROWS) & (length <= most)
         natural = before + self.drawn.growth[at]
         compacts = (self.drawn.event[at] == Event.COMPACTION) | (natural > most)
         grows &= ~compacts
         natural = np.where(compacts, (before * self.squeeze[at]).astype(np.int64), natural)
+        natural = np.minimum(natural, _over(depth * block, rate))
         natural = np.minimum(np.maximum(natural, 2 * block), most)
         edited = np.minimum(
             np.round(rate * natural / block).astype(np.int64), np.minimum(depth, natural // block)
         )
         self.tokens[at] = np.where(grows, length, natural)
         self.kept[at] = np.where(grows, depth, edited)
-        self.event[at] = np.where(grows, Event.PLAIN, Event.EDIT)
+        self.event[at] = np.where(grows & (length > before), Event.PLAIN, Event.EDIT)
         if least_new is not None:
             # The answer before has to fit into what was appended.
             room = np.where(grows, length - before - least_new, self.output[at - 1]).clip(1)

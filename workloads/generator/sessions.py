@@ -64,7 +64,7 @@ def draw_sessions(
     p: Parameters, count: int, rng: np.random.Generator, heads: NDArray[np.int64]
 ) -> SessionTurns:
     """Draw `count` multi-turn sessions; `heads` are the lengths of the shared heads."""
-    wanted = np.ceil(rng.exponential(p.turns_mean - 0.5, count)).astype(np.int64).clip(1)
+    wanted = rng.geometric(1 / p.turns_mean, count)  # an exponential law, in whole turns
     group, head = _heads(p, count, rng, heads)
     start = np.concatenate(([0], np.cumsum(wanted)))
     total = int(start[-1])
