@@ -39,7 +39,7 @@ class Agent(Protocol):
 
 
 def take_precedence() -> str:
-    """Raise this process's priority, where allowed: a line must not wait for the workers whose bytes it carries.
+    """Raise this process's priority, where allowed: a line must not wait for the workers it serves.
 
     Answers the niceness in force.
     """
