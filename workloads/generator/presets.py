@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from workloads.errors import TraceError
-from workloads.generator.assemble import generate
 from workloads.generator.parameters import Parameters
+from workloads.generator.request import asked, synthesise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,10 +38,7 @@ def parameters_from(path: Path) -> Parameters:
 
 def generate_preset(name: str, *, seed: int, sessions: int | None) -> Trace:
     """The trace of a preset."""
-    p = preset(name)
-    if sessions is not None:
-        p = msgspec.structs.replace(p, sessions=sessions)
-    return generate(p, name=f"{name}, seed {seed}", seed=seed)
+    return synthesise(asked(preset(name), sessions=sessions), name=name, seed=seed)
 
 
 def _decoded(text: bytes, where: str) -> Parameters:

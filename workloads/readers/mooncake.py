@@ -28,7 +28,12 @@ NAME: Final = "mooncake"
 USUAL_BLOCK: Final = 512
 _QUANTISED: Final = 0.5  # more than half the gaps zero: a clock cut to ticks, not a burst
 _PROBED: Final = 64
-_TRIGGERS: Final = {"tool_result": Trigger.TOOL, "text": Trigger.USER}
+_TRIGGERS: Final = {
+    "tool_result": Trigger.TOOL,
+    "tool": Trigger.TOOL,
+    "text": Trigger.USER,
+    "user": Trigger.USER,
+}
 
 
 class _Row(msgspec.Struct):

@@ -11,6 +11,7 @@ from workloads.caches import infinite_hits, lru_hits, ttl_hits
 from workloads.statistics.arrivals import ArrivalStatistics, arrival_statistics
 from workloads.statistics.distribution import Distribution, distribution
 from workloads.statistics.hits import HitStatistics, hit_statistics
+from workloads.targets import Targets
 from workloads.trace import Trace, Trigger
 from workloads.validation import Defect, defects
 
@@ -59,6 +60,7 @@ class TraceStatistics(msgspec.Struct, frozen=True):
     gap_cap_s: float | None
     token_scale: float
     time_scale: float
+    targets: Targets | None
     defects: tuple[Defect, ...]
     warnings: tuple[str, ...]
 
@@ -92,6 +94,7 @@ def trace_statistics(trace: Trace, questions: Questions | None = None) -> TraceS
         gap_cap_s=None if cap is None else cap / 1e9,
         token_scale=trace.header.token_scale,
         time_scale=trace.header.time_scale,
+        targets=trace.header.targets,
         defects=defects(trace),
         warnings=trace.header.warnings,
     )

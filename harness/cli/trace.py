@@ -1,0 +1,263 @@
+"""`pddbench trace …`: inspect, synthesise and convert traces."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workloads.readers.options import ReadOptions
+    from workloads.trace import Trace
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("trace")
+def command() -> None:
+    """Inspect, synthesise and convert traces.
+
+    A trace is a file or directory in any known format (`pddbench trace formats`), or preset:NAME for a
+    synthetic one (`pddbench trace presets`).
+    """
+
+
+def _reading(function: Callable[..., None]) -> Callable[..., None]:
+    """Options of every command that reads a trace."""
+    options = (
+        click.option("--format", "format_", help="Format of the trace; told by its first bytes otherwise."),
+        click.option(
+            "--block-size", type=click.IntRange(min=1), help="Tokens a block id stands for, where open."
+        ),
+        click.option(
+            "--rows",
+            type=click.Choice(["cumulative", "delta"]),
+            help="Whether a row's input length is the whole prompt or what the turn adds, where open.",
+        ),
+        click.option(
+            "--keep-forks", is_flag=True, help="Keep sessions the file marks as duplicates of a fork."
+        ),
+        click.option("--repair", is_flag=True, help="Mend known defects and say what was changed."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command("stats")
+@click.argument("source")
+@_reading
+@click.option(
+    "--lru",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="TOKENS",
+    help="Also an LRU cache. Repeatable.",
+)
+@click.option(
+    "--ttl",
+    type=click.FloatRange(min=0),
+    multiple=True,
+    metavar="SECONDS",
+    help="Also a TTL cache. Repeatable.",
+)
+@click.option(
+    "--warm-prefix", is_flag=True, help="Take every session's tools and system prompt as always cached."
+)
+@click.option(
+    "--share-heads",
+    is_flag=True,
+    help="Take tools and system prompts of equal length as shared between sessions.",
+)
+@click.option(
+    "--long-input",
+    type=click.IntRange(min=1),
+    default=8192,
+    show_default=True,
+    help="Ultra-short class: input at least.",
+)
+@click.option(
+    "--ultra-short",
+    type=click.IntRange(min=0),
+    default=31,
+    show_default=True,
+    help="Ultra-short class: output at most.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--html", "html_file", type=_FILE, help="Also write a page with tables and plots.")
+def stats(source: str, *, as_json: bool, html_file: Path | None, **given: Any) -> None:
+    """Print the figures of a trace: hits under several caches, bands, lengths, waits, arrivals, defects.
+
+    \b
+    Examples:
+      pddbench trace stats traces/weka
+      pddbench trace stats traces/weka --ttl 120 --warm-prefix --lru 2000000
+      pddbench trace stats preset:report --html report.html
+    """
+    from workloads.statistics.trace_statistics import Questions, trace_statistics  # noqa: PLC0415
+
+    trace = _opened(source, given)
+    if given["share_heads"]:
+        from workloads.transform.heads import share_heads  # noqa: PLC0415
+
+        trace = share_heads(trace)
+    questions = Questions(
+        lru_tokens=given["lru"],
+        ttl_s=given["ttl"],
+        warm_prefix=given["warm_prefix"],
+        long_input_tokens=given["long_input"],
+        ultra_short_tokens=given["ultra_short"],
+    )
+    figures = trace_statistics(trace, questions)
+    if html_file is not None:
+        from workloads.statistics.page import page  # noqa: PLC0415
+
+        html_file.write_text(page(trace, figures, warm_prefix=given["warm_prefix"]), encoding="utf-8")
+    if as_json:
+        import msgspec  # noqa: PLC0415
+
+        click.echo(msgspec.json.format(msgspec.json.encode(figures)))
+        return
+    _print(figures)
+    if html_file is not None:
+        click.echo(f"wrote {html_file}")
+
+
+@command.command("synth")
+@click.option("--preset", "preset_name", help="Named parameters; see `pddbench trace presets`.")
+@click.option("--parameters", "file", type=_FILE, help="TOML file of parameters, instead of a preset.")
+@click.option(
+    "-n", "--requests", type=click.IntRange(min=1), help="Requests to make; the preset's sessions otherwise."
+)
+@click.option(
+    "--sessions", type=click.IntRange(min=1), help="Conversations to make, instead of a number of requests."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed; equal seeds give equal traces.")
+@click.option(
+    "--mean", type=click.FloatRange(0, 1), help="Skew: mean hit rate, with --above-95 and --below-50."
+)
+@click.option("--above-95", type=click.FloatRange(0, 1), help="Skew: share of requests that hit above 95 %.")
+@click.option("--below-50", type=click.FloatRange(0, 1), help="Skew: share of requests that hit below 50 %.")
+@click.option("--bands", metavar="S,S,S,S,S,S,S", help="Skew: shares of the seven bands, 0-90 % to 99-100 %.")
+@click.option(
+    "--cv", type=click.FloatRange(min=0, min_open=True), help="Coefficient of variation of session arrivals."
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Session arrivals per second.")
+@click.option("-o", "--output", type=_FILE, required=True, help="Native trace file to write (.parquet).")
+def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any) -> None:
+    """Generate an agentic trace, solve for the skew asked for, and show target against achieved.
+
+    \b
+    Examples:
+      pddbench trace synth --preset report -n 50000 --seed 1 -o t.parquet
+      pddbench trace synth --preset report --mean .9 --above-95 .8 --below-50 .04 -o t.parquet
+      pddbench trace synth --preset weka-like --bands .2,.1,.1,.1,.1,.2,.2 -o t.parquet
+    """
+    from workloads.generator.presets import parameters_from, preset  # noqa: PLC0415
+    from workloads.generator.request import asked, synthesise  # noqa: PLC0415
+    from workloads.statistics.trace_statistics import trace_statistics  # noqa: PLC0415
+    from workloads.writers import native  # noqa: PLC0415
+
+    if (preset_name is None) == (file is None):
+        raise click.UsageError("name either a --preset or a file of --parameters")
+    parameters = preset(preset_name) if preset_name is not None else parameters_from(_given(file))
+    parameters = asked(
+        parameters,
+        sessions=given["sessions"],
+        mean=given["mean"],
+        above_95=given["above_95"],
+        below_50=given["below_50"],
+        bands=_shares(given["bands"]),
+        cv=given["cv"],
+        rate_per_s=given["rate"],
+    )
+    name = preset_name or _given(file).stem
+    trace = synthesise(parameters, name=name, seed=given["seed"], requests=given["requests"])
+    native.write(trace, output)
+    _print(trace_statistics(trace), only=("Contents", "Prefix hits", "Bands", "Target against achieved"))
+    click.echo(f"wrote {output}: {len(trace):,} requests in {len(trace.session_ids):,} sessions")
+
+
+@command.command("presets")
+def presets() -> None:
+    """List the generator's presets."""
+    from workloads.generator.presets import PRESETS, preset  # noqa: PLC0415
+
+    for name in PRESETS:
+        click.echo(f"{name:15} {preset(name).about}")
+
+
+@command.command("formats")
+def formats() -> None:
+    """List the trace formats that can be read and written."""
+    from workloads.formats import READERS, reader  # noqa: PLC0415
+
+    for name in READERS:
+        first = (reader(name).__doc__ or "").split("\n", 1)[0]
+        click.echo(f"{name:12} {first}")
+
+
+def _given(file: Path | None) -> Path:
+    assert file is not None
+    return file
+
+
+def _shares(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter("must be seven numbers with commas between", param_hint="--bands") from None
+
+
+def _options(given: dict[str, Any]) -> ReadOptions:
+    from workloads.readers.options import ReadOptions, Rows  # noqa: PLC0415
+
+    return ReadOptions(
+        block_size=given["block_size"],
+        rows=None if given["rows"] is None else Rows(given["rows"]),
+        keep_forks=given["keep_forks"],
+        seed=given["seed"],
+    )
+
+
+def _opened(source: str, given: dict[str, Any]) -> Trace:
+    from workloads.formats import open_trace  # noqa: PLC0415
+
+    trace = open_trace(source, format=given["format_"], seed=given["seed"], options=_options(given))
+    if given["repair"]:
+        from workloads.repair import repair  # noqa: PLC0415
+
+        trace = repair(trace)
+    return trace
+
+
+def _print(figures: Any, only: tuple[str, ...] | None = None) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from workloads.statistics.summary import sections  # noqa: PLC0415
+
+    # A file or a pipe has no width: never cut a figure there.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    for line in figures.warnings:
+        console.print(f"note: {line}", markup=False)
+    for section in sections(figures):
+        if only is not None and section.title not in only:
+            continue
+        console.print(f"\n[bold]{section.title}[/bold]")
+        if section.rows:
+            table = Table(box=None, pad_edge=False, show_header=any(section.head))
+            for at, column in enumerate(section.head):
+                table.add_column(column, justify="left" if at == 0 else "right", no_wrap=True)
+            for row in section.rows:
+                table.add_row(*row)
+            console.print(table)
+        for note in section.notes:
+            console.print(note, style="dim", markup=False)
