@@ -11,6 +11,7 @@ from reports.comparison import Comparison, Row, Verdict
 from reports.sides import Side
 
 _TAILS: Final = ("p99", "p90", "p50")
+_ALIKE: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ def _wan(comparison: Comparison) -> list[str]:
     if row.change is None:
         return [f"{told}."]
     base = numbers.value(row.base.estimate.value, "bytes")
+    if row.change.relative is not None and abs(row.change.relative) < _ALIKE:
+        return [f"{told}, as much as {comparison.base.label}."]
     if not row.significant:
         return [f"{told} (base {base}, no significant difference)."]
     return [f"{told} (base {base}, {numbers.change(row.change, row.base.metric)})."]

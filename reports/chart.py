@@ -20,6 +20,12 @@ FAULT_FILL: Final = "rgba(213, 94, 0, 0.10)"
 MANY_CELLS: Final = 4
 """With more cells than this, charts over time show base and winner first, the others on a click."""
 
+_STEPS: Final = [step * 10.0**exponent for exponent in range(-2, 7) for step in (1, 2, 5)]
+_TICKS: Final[dict[str, Any]] = {
+    "tickvals": _STEPS,
+    "ticktext": [f"{value:g} ms" if value < 1000 else f"{value / 1000:g} s" for value in _STEPS],
+}
+
 Figure = dict[str, Any]
 
 
@@ -92,5 +98,5 @@ def layout(**more: Any) -> dict[str, Any]:
 
 
 def log_ms(title: str, **more: Any) -> dict[str, Any]:
-    """A logarithmic axis in milliseconds with plain numbers."""
-    return axis(title, type="log", dtick=1, tickformat="~s", minor={"ticks": "outside", "ticklen": 3}, **more)
+    """A logarithmic axis of milliseconds, labelled at 1, 2 and 5."""
+    return axis(title, type="log", **_TICKS, **more)

@@ -99,5 +99,5 @@ def _digits(number: float) -> str:
     size = abs(number)
     places = max(0, 2 - math.floor(math.log10(size) + 1e-12)) if size >= 1e-6 else 2
     if size >= 999.5:
-        return f"{number:,.0f}".replace(",", "\N{THIN SPACE}").replace("-", _MINUS)
+        return f"{number:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", _MINUS)
     return f"{number:.{min(places, 6)}f}".replace("-", _MINUS)

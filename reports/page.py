@@ -205,14 +205,14 @@ def fault_matrix(analysis: Analysis) -> dict[str, Any] | None:
     if not rows:
         return None
     columns = list(dict.fromkeys(fault for _, found in rows for fault in found))
-    best = {c: min((_harm(found[c]) for _, found in rows if c in found), default=None) for c in columns}
+    best = {c: min(_harm(found[c]) for _, found in rows if c in found) for c in columns}
     return {
         "faults": columns,
         "rows": [
             (
                 name,
                 [
-                    _survival(found[c], best=len(rows) > 1 and _harm(found[c]) == best[c])
+                    _survival(found[c], best=len(rows) > 1 and _harm(found[c]) <= best[c] + _ALIKE)
                     if c in found
                     else None
                     for c in columns
@@ -258,16 +258,17 @@ def facts(run: Run) -> list[tuple[str, str]]:
         " with local changes" if info.versions.git_dirty else ""
     )
     packages = ", ".join(f"{name} {version}" for name, version in sorted(info.versions.packages.items()))
+    host = f"{info.host.cpu_model}, {info.host.cores} cores, {info.host.memory_bytes / 2**30:.0f} GiB"
+    host += f", kernel {info.host.kernel} ({info.host.host_class})"
     found = [
         ("pddbench", f"{info.versions.pddbench}, commit {commit}, Python {info.versions.python}"),
         ("packages", packages),
-        ("host", f"{info.host.cpu_model}, {info.host.cores} cores, {info.host.memory_bytes / 2**30:.0f} GiB, "
-                 f"kernel {info.host.kernel} ({info.host.host_class})"),
+        ("host", host),
         ("seed", str(info.seed)),
         ("scales", f"tokens x {info.token_scale:g}, gaps x {info.time_scale:g}"),
         ("clocks", ", ".join(f"{c.process} ± {c.error_ns / 1000:g} µs" for c in info.clocks)),
         ("objectives", ", ".join(f"{name} ≤ {limit:g}" for name, limit in info.slo.items())),
-    ]  # fmt: skip
+    ]
     if info.trace:
         found.append(
             ("trace", f"{info.trace.name}, digest {info.trace.digest}, {info.trace.source}".rstrip(", "))
@@ -371,17 +372,16 @@ def _group_value(group: Group, key: str) -> str:
     return "" if number is None else numbers.value(number, known.unit)
 
 
+_ALIKE: Final = 0.02
+"""Modes within two points of the best are all marked best."""
 _WHOLE: Final = frozenset(key for key in FIGURES if not key.endswith(("_p50", "_p90", "_p99")))
 
 
-def _harm(survival: Survival) -> tuple[float, float]:
-    """Smaller is better: objectives missed (or failures), then the tail."""
-    missed = (
-        survival.failed / max(survival.requests, 1)
-        if survival.good_share is None
-        else 1 - survival.good_share
-    )
-    return missed, survival.ttft_p99_ms if survival.ttft_p99_ms is not None else math.inf
+def _harm(survival: Survival) -> float:
+    """Share of requests that missed an objective, or failed where there are none: smaller is better."""
+    if survival.good_share is None:
+        return survival.failed / max(survival.requests, 1)
+    return 1 - survival.good_share
 
 
 def _survival(survival: Survival, *, best: bool) -> dict[str, Any]:

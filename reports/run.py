@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -41,12 +40,16 @@ _CATEGORICAL: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Run:
-    """One run directory. Rows are read when asked for; nothing on disk is changed."""
+    """One run directory. Rows are read when asked for; nothing on disk is changed.
 
-    path: Path
-    info: RunInfo
+    Which shards there are is looked up once, so that a run that is still growing does not change shape.
+    """
+
+    def __init__(self, path: Path, info: RunInfo) -> None:
+        self.path: Final = path
+        self.info: Final = info
+        self._shards: Final[dict[str, list[Shard]]] = {}
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -71,14 +74,16 @@ class Run:
 
     def unfinished(self) -> list[Shard]:
         """Shards whose writer has not ended properly (or not yet)."""
-        return [s for name in TABLES for s in find_shards(self.path, name) if not s.parquet.exists()]
+        return [s for name in TABLES for s in self.shards(name) if not s.parquet.exists()]
 
     def shards(self, table: str, cell: str | None = None, rep: int | None = None) -> list[Shard]:
         if table not in TABLES:
             raise ReportError(f"no table {table!r}; tables: {', '.join(TABLES)}")
+        if table not in self._shards:
+            self._shards[table] = find_shards(self.path, table)
         return [
             s
-            for s in find_shards(self.path, table)
+            for s in self._shards[table]
             if (cell is None or s.cell == cell) and (rep is None or s.rep == rep)
         ]
 
@@ -130,12 +135,8 @@ def _read_schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
 def _shard_batches(shard: Shard, schema: pa.Schema, batch_rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
     """Rows of one shard in `schema`; columns that an older version did not have are null."""
     if shard.parquet.exists():
-        try:
-            written = pq.read_schema(shard.parquet)
-            categorical = [name for name in written.names if name in _CATEGORICAL]
-            file = pq.ParquetFile(shard.parquet, read_dictionary=categorical, memory_map=True)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ReportError(f"{shard.parquet}: not a readable Parquet file ({error})") from error
+        file = _open_parquet(shard)
+        written = file.schema_arrow
         _check_version(shard.parquet, written)
         present = [name for name in schema.names if name in written.names]
         source: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=batch_rows, columns=present)
@@ -147,6 +148,19 @@ def _shard_batches(shard: Shard, schema: pa.Schema, batch_rows: int = 1 << 16) -
         source = stream_batches(shard.stream)
     for batch in source:
         yield _conform(batch, schema, shard)
+
+
+def _open_parquet(shard: Shard) -> pq.ParquetFile:
+    categorical = [c.name for c in TABLES[shard.table].columns if c.name in _CATEGORICAL]
+    try:
+        try:
+            return pq.ParquetFile(shard.parquet, read_dictionary=categorical, memory_map=True)
+        except KeyError:  # of an older version, which lacks one of the columns
+            present = set(pq.read_schema(shard.parquet).names)
+            known = [name for name in categorical if name in present]
+            return pq.ParquetFile(shard.parquet, read_dictionary=known, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ReportError(f"{shard.parquet}: not a readable Parquet file ({error})") from error
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema, shard: Shard) -> pa.RecordBatch:

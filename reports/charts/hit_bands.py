@@ -53,10 +53,9 @@ def draw(analysis: Analysis) -> Chart | None:
             "data": traces,
             "layout": layout(
                 xaxis=axis("prefix hit", categoryorder="array", categoryarray=labels, type="category"),
-                yaxis=log_ms("time to first token (ms)"),
+                yaxis=log_ms("time to first token", overlaying="y2"),
                 yaxis2=axis(
                     "",
-                    overlaying=None,
                     side="right",
                     range=[0, 2],
                     showgrid=False,

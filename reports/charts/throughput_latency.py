@@ -53,7 +53,7 @@ def draw(analysis: Analysis) -> Chart | None:
             "data": traces,
             "layout": layout(
                 xaxis=axis("completed requests per second", rangemode="tozero"),
-                yaxis=log_ms("TTFT P99 (ms)"),
+                yaxis=log_ms("TTFT P99"),
             ),
         },
     )

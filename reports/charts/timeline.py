@@ -96,7 +96,7 @@ def draw(analysis: Analysis) -> Chart | None:
         top = 1 - row * height
         figure_layout[f"yaxis{suffix}"] = axis(
             "", domain=[top - height + gap, top - gap / 2], anchor="x", rangemode="tozero",
-            **({"type": "log", "dtick": 1, "tickformat": "~s"} if panel.log else {"tickformat": "~s"}),
+            **({"type": "log", "dtick": "D2", "tickformat": "~s"} if panel.log else {"tickformat": "~s"}),
         )  # fmt: skip
         annotations.append(_panel_title(panel.title, top - gap / 2))
         for index, (ours, label) in enumerate(zip(lines, labels, strict=True)):

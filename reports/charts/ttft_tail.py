@@ -48,7 +48,7 @@ def draw(analysis: Analysis) -> Chart | None:
         {
             "data": traces,
             "layout": layout(
-                xaxis=log_ms("time to first token (ms)"),
+                xaxis=log_ms("time to first token"),
                 yaxis=axis(
                     "share of requests later",
                     type="log",

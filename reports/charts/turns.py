@@ -38,7 +38,7 @@ def draw(analysis: Analysis) -> Chart | None:
             "data": traces,
             "layout": layout(
                 xaxis=axis("turn", type="category", categoryorder="array", categoryarray=labels),
-                yaxis=log_ms("time to first token (ms)"),
+                yaxis=log_ms("time to first token"),
             ),
         },
     )

@@ -41,7 +41,7 @@ class _Picked:
 
 
 def draw(analysis: Analysis) -> Chart | None:
-    picked = [p for side, name in _cells(analysis) for p in _pick(side, name)]
+    picked = _pick(analysis)
     if not picked:
         return None
     picked.reverse()  # plotly counts rows from below
@@ -83,9 +83,10 @@ def draw(analysis: Analysis) -> Chart | None:
     return Chart(
         "waterfall",
         "Single requests",
-        "The fastest, median, P99 and worst request of each mode by TTFT, from the send. KV travels beside "
-        "the stream: with the relay, tokens flow while it is on the WAN. Click a bar for the decisions taken "
-        "for that request. Router and client instants agree within their clocks' stated errors.",
+        "The base's fastest, median, P99 and worst request by TTFT, the same request in other modes, and "
+        "their own worst, from the send. KV travels beside the stream: with the relay, tokens flow while it is "
+        "on the WAN. Click a bar for the decisions taken for that request. Router and client instants agree "
+        "within their clocks' stated errors.",
         {
             "data": traces,
             "layout": layout(
@@ -100,9 +101,32 @@ def draw(analysis: Analysis) -> Chart | None:
                 ),
             ),
         },
-        height=52 * len(picked) + 140,
+        height=46 * len(picked) + 140,
         extra={"decisions": decisions},
     )
+
+
+def _pick(analysis: Analysis) -> list[_Picked]:
+    """Requests of the base by rank, each followed by the same request of the other cells when paired."""
+    cells = _cells(analysis)
+    base, base_name = cells[0]
+    if not all(comparison.paired for comparison in analysis.comparisons):
+        return [
+            _Picked(side, f"{what}, {name}", row)
+            for side, name in cells
+            for what, row in _ranked(side).items()
+        ]
+    picked = []
+    for what, row in _ranked(base).items():
+        picked.append(_Picked(base, f"{what}, {base_name}", row))
+        for side, name in cells[1:]:
+            same = np.flatnonzero((side.pairs == base.pairs[row]) & side.frame.ok)
+            if len(same):
+                picked.append(_Picked(side, f"the same, {name}", int(same[0])))
+    picked += [
+        _Picked(side, f"worst, {name}", _ranked(side)["worst"]) for side, name in cells[1:] if _ranked(side)
+    ]
+    return picked
 
 
 def _cells(analysis: Analysis) -> list[tuple[Side, str]]:
@@ -118,14 +142,15 @@ def _cells(analysis: Analysis) -> list[tuple[Side, str]]:
     return [(analysis.sides[i], distinct[i]) for i in order[:_MOST_CELLS]]
 
 
-def _pick(side: Side, name: str) -> list[_Picked]:
+def _ranked(side: Side) -> dict[str, int]:
+    """Rows of the fastest, median, P99 and worst successful request by TTFT."""
     ttft = np.where(side.frame.ok, METRIC.observe(side.frame), np.nan)
     order = np.argsort(ttft)[: int((~np.isnan(ttft)).sum())]
     if not len(order):
-        return []
+        return {}
     ranks = {"fastest": 0, "median": (len(order) - 1) // 2, "P99": int(np.ceil(0.99 * len(order))) - 1}
     ranks["worst"] = len(order) - 1
-    return [_Picked(side, f"{name}, {what}", int(order[rank])) for what, rank in ranks.items()]
+    return {what: int(order[rank]) for what, rank in ranks.items()}
 
 
 def _segments(one: _Picked) -> list[tuple[str, float, float]]:

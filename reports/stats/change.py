@@ -125,7 +125,8 @@ def _interval(point: float, drawn: Floats, known_by: Uncertainty) -> tuple[float
     known = drawn[~np.isnan(drawn)]
     if not len(known) or not math.isfinite(point):
         return None, None
-    low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2], method="inverted_cdf")
+    ordered = np.sort(known)
+    low, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (ALPHA / 2, 1 - ALPHA / 2))
     spread = _spread(known)
     if known_by.half_width >= _SHAPELESS * spread:
         return point - known_by.half_width, point + known_by.half_width
