@@ -38,7 +38,7 @@ class Assessment(msgspec.Struct, frozen=True):
     valid: bool
     reasons: tuple[str, ...]
     seed: int
-    started_ns: int  # epoch
+    started_ns: int  # epoch; the schedule's zero
     first_sent_ns: int | None
     ended_ns: int
     interrupted: bool
@@ -65,6 +65,7 @@ class Assessment(msgspec.Struct, frozen=True):
     recorded: int
     scrapes: int
     scrape_errors: int
+    cpu_s: float  # of this process, between start and end
     peak_rss_mib: float
     lost_shards: tuple[str, ...] = ()
 

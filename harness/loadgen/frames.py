@@ -75,8 +75,12 @@ class Closing(msgspec.Struct, frozen=True, tag="closing", array_like=True):
     """The last frame: without it the recorder knows that the load generator was killed."""
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """The recorder's only answer, before it exits."""
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The recorder's first answer: its tables are open, what is sent now does not wait for imports."""
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """The recorder's last answer, before it exits."""
 
     requests: int
     scrapes: int
@@ -84,13 +88,14 @@ class Recorded(msgspec.Struct, frozen=True):
     error: str | None
 
 
+Answer = Ready | Recorded
 Frame = Opening | RequestRow | SampleRow | Closing
 
 # Both ends run the same code on the same machine; array_like and tagged structs keep a frame small.
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def encode_frame(frame: Frame | Recorded) -> bytes:
+def encode_frame(frame: Frame | Answer) -> bytes:
     body = _ENCODER.encode(frame)
     return len(body).to_bytes(PREFIX_BYTES, "little") + body
 

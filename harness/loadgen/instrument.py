@@ -52,6 +52,7 @@ class Instrument:
         self.loop_lag: Final = Histogram()
         self.cpu_shares: list[float] = []
         self.peak_rss_bytes = 0
+        self.cpu_s = 0.0
 
     def start(self) -> None:
         self._reactor.worst_lag_ns = 0
@@ -87,6 +88,7 @@ class Instrument:
         share = (cpu_ns - self._cpu_ns) / max(1, now - self._sampled_ns)
         if now - self._sampled_ns >= SAMPLE_NS // 2:  # a last sliver says nothing about the share
             self.cpu_shares.append(share)
+        self.cpu_s += (cpu_ns - self._cpu_ns) / 1e9
         self._cpu_ns, self._sampled_ns = cpu_ns, now
         self._refresh()
         rss = resident_bytes()

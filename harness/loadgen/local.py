@@ -13,7 +13,7 @@ from harness.loadgen.plan import read_sessions
 from harness.loadgen.progress import Announcer, Finished, ProgressMeter, Started
 from harness.loadgen.replay import Assignment
 from harness.loadgen.shard import ShardRun
-from harness.loadgen.user import START_DELAY_NS, ReplayEnvironment, ReplayRunner, ReplayUser
+from harness.loadgen.user import ReplayEnvironment, ReplayRunner, ReplayUser
 
 if TYPE_CHECKING:
     from harness.loadgen.assessment import Assessment
@@ -34,10 +34,8 @@ def run_local(job: LoadJob, announcer: Announcer) -> Assessment:
         environment = ReplayEnvironment(user_classes=[ReplayUser])
         environment.shard_run = run
         environment.runner = runner = ReplayRunner(environment)
-        environment.t0_ns = t0_ns = time.monotonic_ns() + START_DELAY_NS
         runner.start(1, spawn_rate=1)
-        announcer.say(Started(run.clock.epoch_ns(t0_ns), 1))
-        watcher = gevent.spawn(_report, job, run, announcer, t0_ns)
+        watcher = gevent.spawn(_report, job, run, announcer)
         run.wait()
         watcher.kill()
         assessment = run.finish()
@@ -57,8 +55,10 @@ def run_local(job: LoadJob, announcer: Announcer) -> Assessment:
     return assessment
 
 
-def _report(job: LoadJob, run: ShardRun, announcer: Announcer, t0_ns: int) -> None:
-    meter = ProgressMeter(t0_ns, job.limits.duration_s)
+def _report(job: LoadJob, run: ShardRun, announcer: Announcer) -> None:
+    run.started.wait()
+    announcer.say(Started(run.clock.epoch_ns(run.t0_ns), 1))
+    meter = ProgressMeter(run.t0_ns, job.limits.duration_s)
     while True:
         gevent.sleep(PROGRESS_S)
         announcer.say(meter.read(run.tally, time.monotonic_ns(), draining=run.stopping))

@@ -25,6 +25,7 @@ WRITE: Final = 4  # EPOLLOUT
 
 _READ_HANGUP: Final = 0x2000  # EPOLLRDHUP: idle connections learn at once that the server has left
 _BATCH: Final = 64  # sockets per poll: what is due waits for no more than this many reads
+_MANY: Final = 8  # ready sockets after which it pays to poll again before going back to the hub
 _MAX_IDLE: Final = 4096  # pieces of idle work waiting; under full load it simply is not done ahead
 _ROUNDS: Final = 16  # polls per drain, then the hub's other watchers get their turn
 _IDLE_MARGIN_NS: Final = 500_000  # idle work starts only when nothing is due for this long
@@ -176,9 +177,11 @@ class EpollReactor(Schedule):
                     if handler is not None:
                         handler(mask)
             due_ns = self._run_due()
-            if len(ready) <= 1 and (not ready or ready[0][0] == timer_fd):
-                if not self._idle or (due_ns and due_ns - clock() < _IDLE_MARGIN_NS):
-                    break
+            if len(ready) >= _MANY:
+                continue
+            if not self._idle or (due_ns and due_ns - clock() < _IDLE_MARGIN_NS):
+                break  # what became ready meanwhile wakes the hub again
+            if not ready or ready[-1][0] == timer_fd:
                 self._idle.popleft()()
                 due_ns = self._run_due()
         if self._idle and not (due_ns and due_ns - clock() < _IDLE_MARGIN_NS):

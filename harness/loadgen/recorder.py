@@ -25,6 +25,7 @@ from harness.loadgen.frames import (
     Frame,
     FrameSplitter,
     Opening,
+    Ready,
     Recorded,
     RequestRow,
     SampleRow,
@@ -124,6 +125,8 @@ def serve(pipe: socket.socket) -> Recorded:
             match _DECODER.decode(raw):
                 case Opening() as opening:
                     recorder = Recorder(opening)
+                    pipe.sendall(encode_frame(Ready()))
+                    _step_back()
                 case Closing():
                     assert recorder is not None
                     return recorder.close(finish=True)
@@ -134,13 +137,19 @@ def serve(pipe: socket.socket) -> Recorded:
             recorder.tick()
 
 
+def _step_back() -> None:
+    """From now on only the gaps: a load generator under a real-time policy must not pass that on either."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        os.nice(19)
+
+
 def main() -> int:
     """`python -m harness.loadgen.recorder FD`."""
     # Ctrl-C goes to the whole process group; the load generator drains and then says Closing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(19)
     with socket.socket(fileno=int(sys.argv[1])) as pipe:
         try:
             recorded = serve(pipe)

@@ -12,16 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from gevent import monkey, subprocess
 
-from harness.loadgen.frames import Closing, Frame, FrameSplitter, Opening, Recorded, encode_frame
+from harness.loadgen.frames import (
+    Answer,
+    Closing,
+    Frame,
+    FrameSplitter,
+    Opening,
+    Ready,
+    Recorded,
+    encode_frame,
+)
 from harness.loadgen.reactor import WRITE, Reactor
 
 if TYPE_CHECKING:
     from harness.loadgen.reactor import Handler
 
 MAX_PENDING_BYTES: Final = 128 << 20
+_START_S: Final = 60.0
 _STALL_S: Final = 30.0
 _FINISH_S: Final = 120.0
 _PIPE_BYTES: Final = 4 << 20
+_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
 
 
 class RecordingLostError(RuntimeError):
@@ -46,8 +57,18 @@ class Recording:
         self._reactor: Reactor | None = None
         self._writing = False
         self._answers = FrameSplitter()
+        self._ready = False
         self._recorded: Recorded | None = None
         self.write(opening)
+
+    def wait_ready(self) -> None:
+        """Its imports are done and its tables open. Raises RecordingLostError when that fails."""
+        while not self._ready:
+            while self._pending:
+                self._wait(_START_S)
+            if not select_ready(self._pipe, writing=False, timeout_s=_START_S):
+                raise RecordingLostError(f"the recorder did not start within {_START_S:g} s")
+            self._read()
 
     def attach(self, reactor: Reactor) -> None:
         """From now on the reactor writes what the pipe had no room for."""
@@ -104,9 +125,13 @@ class Recording:
         if not data and self._recorded is None:
             raise RecordingLostError("the recorder is gone; what it wrote before stays readable")
         for frame in self._answers.feed(data):
-            self._recorded = msgspec.msgpack.decode(frame, type=Recorded)
-            if self._recorded.error is not None:
-                raise RecordingLostError(self._recorded.error)
+            match _ANSWERS.decode(frame):
+                case Ready():
+                    self._ready = True
+                case Recorded() as recorded:
+                    self._recorded = recorded
+                    if recorded.error is not None:
+                        raise RecordingLostError(recorded.error)
 
     def _flush(self) -> None:
         pending = self._pending

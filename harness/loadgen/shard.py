@@ -37,6 +37,7 @@ class ShardRun:
         self._job: Final = job
         self._assignment: Final = assignment
         self._error: BaseException | None = None
+        self.started: Final = Event()
         self.over: Final = Event()
         self.interrupted = False
         self.stopping = False
@@ -69,11 +70,12 @@ class ShardRun:
             on_row=self._recording.write,
             on_over=self.over.set,
         )
-        self._started_ns = now_ns()
+        self.t0_ns = 0
 
     def stage(self) -> None:
         """Lay out the first requests; afterwards the run can start at once."""
         self._replay.stage_ahead(now_ns() + _STAGE_NS)
+        self._recording.wait_ready()
         # What lives now lives for the whole run: the collector need not look at it again, and a full
         # collection in the middle of a run would be a stall of tens of milliseconds.
         gc.collect()
@@ -82,9 +84,10 @@ class ShardRun:
 
     def start(self, t0_ns: int) -> None:
         """`t0_ns`: the schedule's zero on this process's monotonic clock."""
-        self._started_ns = now_ns()
+        self.t0_ns = t0_ns
         self._instrument.start()
         self._replay.start(t0_ns)
+        self.started.set()
 
     def wait(self) -> None:
         """Until the run is over (its limits are in the job). Raises what a callback raised."""
@@ -130,7 +133,7 @@ class ShardRun:
             valid=not reasons,
             reasons=reasons,
             seed=self._job.seed,
-            started_ns=self.clock.epoch_ns(self._started_ns),
+            started_ns=self.clock.epoch_ns(self.t0_ns),
             first_sent_ns=None if first_sent_ns is None else self.clock.epoch_ns(first_sent_ns),
             ended_ns=self.clock.epoch_ns(ended_ns),
             interrupted=self.interrupted,
@@ -157,6 +160,7 @@ class ShardRun:
             recorded=recorded.requests,
             scrapes=recorded.scrapes,
             scrape_errors=recorded.scrape_errors,
+            cpu_s=instrument.cpu_s,
             peak_rss_mib=instrument.peak_rss_bytes / (1 << 20),
         )
         write_assessment(assessment, loadgen_dir(self._job) / f"{self._assignment.shard}.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from typing import Final
 
 _CLOCK_MONOTONIC: Final = 1
@@ -25,6 +26,8 @@ class TimerFd:
 
     def arm(self, due_ns: int) -> None:
         """0: never. An instant that has passed makes it readable at once."""
+        if due_ns == self.due_ns and (not due_ns or due_ns > time.monotonic_ns()):
+            return  # armed so already, and not fired yet
         self.due_ns = due_ns
         spec = self._spec
         spec[2], spec[3] = divmod(due_ns, 1_000_000_000)

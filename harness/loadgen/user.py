@@ -37,6 +37,7 @@ class ReplayUser(User):
     def replay(self) -> None:
         run = self.environment.shard_run
         assert run is not None
+        # Decided here, after all that Locust does to start a user: it takes tens of milliseconds.
         run.start(self.environment.t0_ns or time.monotonic_ns() + START_DELAY_NS)
         run.over.wait()
         raise StopUser
