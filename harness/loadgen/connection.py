@@ -35,7 +35,7 @@ class Connection:
         "_connect_timer",
         "_connecting",
         "_fd",
-        "_head_open",
+        "_keep_alive",
         "_offset_of",
         "_parser",
         "_recvmsg",
@@ -60,8 +60,8 @@ class Connection:
         self.connect_ns: int | None = None
         self._connecting = True
         self._complete = False
+        self._keep_alive = False
         self._sized = False
-        self._head_open = True
         self._stamp_ns = 0
         self._unsent: list[memoryview] = []
         self._parser: Any = None
@@ -281,13 +281,14 @@ class Connection:
             self._client.late_merges += 1
 
     def on_message_complete(self) -> None:
-        # 1xx answers are not the response.
+        # 1xx answers are not the response. The parser forgets whether to keep alive right after this.
         self._complete = self._parser.get_status_code() >= 200
+        self._keep_alive = self._parser.should_keep_alive()
 
     # -- ending ----------------------------------------------------------------------------------------
 
     def _on_complete(self, exchange: Exchange) -> None:
-        reusable = self._parser.should_keep_alive() and not self._unsent and self._client.reuse
+        reusable = self._keep_alive and not self._unsent and self._client.reuse
         self.exchange = None
         self._sized = False
         if reusable:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.loadgen.tally import Tally
     from workloads.replay import ReplaySession, ReplayTurn
 
-STAGE_SESSIONS: Final = 512  # sessions whose first requests lie ready, byte for byte
+STAGE_SESSIONS: Final = 4096  # sessions whose first requests lie ready, byte for byte
 STAGE_BYTES: Final = 64 << 20
 _LOW_WATER: Final = 32  # below this many, staging no longer waits for an idle moment
 _NO_TIME: Final = 1 << 62
@@ -45,11 +45,12 @@ class Staged(NamedTuple):
 class Live:
     """One session from the moment its first requests are laid out to its last answer."""
 
-    __slots__ = ("conversation", "number", "session", "staged", "turns")
+    __slots__ = ("conversation", "name", "number", "session", "staged", "turns")
 
     def __init__(self, number: int, session: ReplaySession, conversation: Conversation) -> None:
         self.number = number
         self.session = session
+        self.name = quote(session.session_id, safe="")  # it goes into a header
         self.turns = SessionTurns(session)
         self.conversation = conversation
         self.staged: dict[int, Staged] = {}
@@ -190,13 +191,9 @@ class Replay:
 
     def _stage(self, live: Live, turn: ReplayTurn) -> None:
         prompt = live.conversation.compose(turn)
-        session_id = live.session.session_id
+        name = f"{live.name}/{turn.turn}"
         request = self._dialect.request(
-            self._prefix + _name(session_id, turn),
-            session_id,
-            _name(session_id, turn),
-            prompt,
-            turn.output_tokens,
+            self._prefix + name, live.session.session_id, name, prompt, turn.output_tokens
         )
         live.staged[turn.turn] = Staged(request, prompt.tokens)
 
@@ -271,9 +268,7 @@ class Replay:
         plan = self._job.cancellation
         if plan is None:
             return None
-        draw = hashlib.blake2b(
-            f"{self._job.seed}/{_name(live.session.session_id, turn)}/cancel".encode(), digest_size=8
-        )
+        draw = hashlib.blake2b(f"{self._job.seed}/{live.name}/{turn.turn}/cancel".encode(), digest_size=8)
         return plan if int.from_bytes(draw.digest(), "little") < plan.share * 2.0**64 else None
 
     # -- answers ---------------------------------------------------------------------------------------
@@ -403,7 +398,7 @@ class Replay:
         def at(instant_ns: int | None) -> int | None:
             return None if instant_ns is None else instant_ns + epoch
 
-        name = _name(live.session.session_id, turn)
+        name = f"{live.name}/{turn.turn}"
         self._on_row(
             RequestRow(
                 request_id=self._prefix + name,
@@ -438,7 +433,7 @@ class Replay:
         )
 
     def _record_unsent(self, live: Live, turn: ReplayTurn, at_ns: int, error: str) -> None:
-        name = _name(live.session.session_id, turn)
+        name = f"{live.name}/{turn.turn}"
         instant_ns = at_ns + self._client.clock.anchor.offset_ns
         self._tally.count_end(Status.UNFINISHED, error)
         self._on_row(
@@ -482,8 +477,3 @@ class Replay:
 def _ids(reply: Reply) -> list[int] | None:
     """The output ids, where every token came with one."""
     return reply.ids if reply.ids and not reply.ids_missing else None
-
-
-def _name(session_id: str, turn: ReplayTurn) -> str:
-    """Identity of the turn in the trace, safe in a header."""
-    return f"{quote(session_id, safe='')}/{turn.turn}"
