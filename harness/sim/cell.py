@@ -46,7 +46,7 @@ class SimCell(msgspec.Struct, frozen=True):
     fill_tail: bool = True
     token_instants: bool = False
     sample_s: float | None = 1.0
-    """Interval of link and worker samples; None: none."""
+    """Interval of link and worker samples at first (it doubles every 1,000 samples); None: none."""
     cancel_share: float = 0.0
     """Share of the requests that their client gives up after `cancel_after_s`."""
     cancel_after_s: float = 0.0

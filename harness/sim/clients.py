@@ -1,7 +1,7 @@
 """The clients: sessions start on time, turns follow their answers. The same semantics as a live replay.
 
 A turn is due `delay_ns` after the last of the turns it waits for has ended; a failed turn takes those
-that need it with it. Sessions come from an iterator in order of start, so that a run holds only the live ones.
+that need it with it. Sessions come from an iterator in order of start: a run holds only live ones.
 """
 
 from __future__ import annotations

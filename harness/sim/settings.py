@@ -12,7 +12,7 @@ _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[sim]` section. Counts of workers, their limits and the link's profile are the experiment's own."""
+    """The `[sim]` section. Workers, their limits and the link's profile are the experiment's own."""
 
     model: str | None = None
     """Model profile (harness.costs); None: the cluster's model, which must then name one."""
@@ -45,4 +45,4 @@ class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token_times: bool | None = None
     """Write the instant of every token; None: in runs of up to 20,000 requests."""
     sample_s: _Positive = 1.0
-    """Interval of link and worker samples, in virtual time."""
+    """Interval of link and worker samples at first, in virtual time; it doubles every 1,000 samples."""

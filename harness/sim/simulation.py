@@ -28,6 +28,8 @@ from harness.sim.worker import SimWorker
 
 _SYNCED: Final = (ev.TransferDone, ev.ExtendDone, ev.Opened, ev.WorkFailed, ev.DeadlineReached, ev.ClientGone)
 """Before these the policy must know how far the relay is."""
+_SAMPLES_BEFORE_HALVING: Final = 1000
+"""So often the state is sampled before the rate of sampling is halved: a long run stays a small file."""
 
 
 class Simulation:
@@ -63,6 +65,7 @@ class Simulation:
         self._pending: deque[tuple[ev.Event, list[int] | None]] = deque()
         self._handling = False
         self._instants: list[int] | None = None
+        self._samples = 0
         self._held_back: set[ev.WorkId] = set()
         self._do: Final[dict[type, Callable[[Any], None]]] = {
             act.Prefill: self._prefill,
@@ -142,8 +145,10 @@ class Simulation:
         assert self._cell.sample_s is not None
         alive = [worker for worker in self.workers.values() if worker.alive]
         self._observer.sample(self.queue.now_ns, alive, self.wan)
+        self._samples += 1
         if len(self.queue):
-            self.queue.at(self.queue.now_ns + round(self._cell.sample_s * 1e9), self._sample, None)
+            interval_s = self._cell.sample_s * 2 ** (self._samples // _SAMPLES_BEFORE_HALVING)
+            self.queue.at(self.queue.now_ns + round(interval_s * 1e9), self._sample, None)
 
     # ------------------------------------------------------------------ clients
 
