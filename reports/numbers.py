@@ -9,6 +9,7 @@ from reports.metric import AnyMetric
 from reports.stats.change import Change, Estimate
 
 _MINUS: Final = "\N{MINUS SIGN}"
+_SPACE: Final = "\N{NO-BREAK SPACE}"
 NONE: Final = "\N{EN DASH}"
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB")
 
@@ -20,13 +21,15 @@ def value(number: float | None, unit: str) -> str:
     if math.isinf(number):
         return "∞"
     if unit == "1":
-        return f"{_digits(100 * number)} %"
+        return f"{_digits(100 * number)}{_SPACE}%"
     if unit == "ms":
-        return f"{_digits(number / 1000)} s" if abs(number) >= 10_000 else f"{_digits(number)} ms"
+        return (
+            f"{_digits(number / 1000)}{_SPACE}s" if abs(number) >= 10_000 else f"{_digits(number)}{_SPACE}ms"
+        )
     if unit == "bytes":
         step = 0 if abs(number) < 1 else min(int(math.log10(abs(number)) / 3), len(_BYTES) - 1)
-        return f"{_digits(number / 1000**step)} {_BYTES[step]}"
-    return f"{_digits(number)} {unit}".rstrip()
+        return f"{_digits(number / 1000**step)}{_SPACE}{_BYTES[step]}"
+    return f"{_digits(number)}{_SPACE}{unit}".rstrip()
 
 
 def interval(estimate: Estimate, unit: str) -> str:
@@ -34,8 +37,8 @@ def interval(estimate: Estimate, unit: str) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     low, high = value(estimate.low, unit), value(estimate.high, unit)
-    if low.rpartition(" ")[2] == high.rpartition(" ")[2]:
-        low = low.rpartition(" ")[0]
+    if low.rpartition(_SPACE)[2] == high.rpartition(_SPACE)[2]:
+        low = low.rpartition(_SPACE)[0]
     return f"{low} … {high}"
 
 
@@ -50,8 +53,8 @@ def percent(share: float | None) -> str:
         return f"\N{MULTIPLICATION SIGN}{_digits(1 + share)}"
     text = f"{size:.0f}" if size >= 99.5 else f"{size:.1f}"
     if float(text) == 0:
-        return "0.0 %"
-    return f"{'+' if share > 0 else _MINUS}{text} %"
+        return f"0.0{_SPACE}%"
+    return f"{'+' if share > 0 else _MINUS}{text}{_SPACE}%"
 
 
 def change(found: Change | None, metric: AnyMetric) -> str:
@@ -61,7 +64,7 @@ def change(found: Change | None, metric: AnyMetric) -> str:
     if found.relative is not None:
         return percent(found.relative)
     if found.absolute == 0:
-        return "0.0 %"
+        return f"0.0{_SPACE}%"
     sign = "+" if found.absolute > 0 else _MINUS
     return sign + value(abs(found.absolute), metric.unit)
 
@@ -88,8 +91,8 @@ def detectable(found: Change | None, base: Estimate, metric: AnyMetric) -> str:
     if found is None or found.detectable is None:
         return ""
     if base.value:
-        return f"≥ {_digits(100 * found.detectable / abs(base.value))} %"
-    return f"≥ {value(found.detectable, metric.unit)}"
+        return f"≥{_SPACE}{_digits(100 * found.detectable / abs(base.value))}{_SPACE}%"
+    return f"≥{_SPACE}{value(found.detectable, metric.unit)}"
 
 
 def _digits(number: float) -> str:
