@@ -10,7 +10,7 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.prefix_tree import NO_NODE
-from workloads.trace import UNKNOWN, Header, Tail, Trace, Trigger, Turns
+from workloads.trace import NO_CLOCK, UNKNOWN, Header, Tail, Trace, Trigger, Turns
 from workloads.tree_builder import TreeBuilder
 
 if TYPE_CHECKING:
@@ -180,6 +180,9 @@ class TraceBuilder:
         if (counts == 0).any():
             empty = self._session_ids[int(np.flatnonzero(counts == 0)[0])]
             raise TraceError("this session holds no request", file=name, value=empty)
+        lines = list(warnings)
+        if len(self._session_ids) > 1 and not any(self._session_start):
+            lines.append(NO_CLOCK)
         return Trace(
             header=Header(
                 name=name,
@@ -189,7 +192,7 @@ class TraceBuilder:
                 tail=self.tail,
                 prefix_known=prefix_known,
                 sessions_known=sessions_known,
-                warnings=tuple(warnings),
+                warnings=tuple(lines),
             ),
             session_ids=tuple(self._session_ids),
             session_start_ns=np.array(self._session_start, np.int64),

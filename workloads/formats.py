@@ -21,6 +21,13 @@ READERS: Final[dict[str, str]] = {
     "weka-tree": "workloads.readers.weka_tree",
     "weka": "workloads.readers.weka",
     "mooncake": "workloads.readers.mooncake",
+    "bailian": "workloads.readers.bailian",
+    "tracelab": "workloads.readers.tracelab",
+    "baseten": "workloads.readers.baseten",
+    "otel": "workloads.readers.otel",
+    "chat": "workloads.readers.chat",
+    "azure": "workloads.readers.azure",
+    "aiperf": "workloads.readers.aiperf",
 }
 PRESET: Final = "preset:"
 

@@ -14,6 +14,8 @@ import numpy as np
 from workloads.prefix_tree import NO_NODE, PrefixTree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 _GROW: Final = 1 << 16
@@ -105,6 +107,19 @@ class TreeBuilder:
             else:
                 right = self._parent[right]
         return self.depth(left) if left == right else 0
+
+    def most_shared(self, earlier: Sequence[int], node: int) -> int | None:
+        """Which of the `earlier` prompts shares most with `node`, the latest of equals; None: no block.
+
+        The last one is the usual answer: others are looked at only where it shares less than half of itself.
+        """
+        best, best_depth = len(earlier) - 1, self.common_depth(earlier[-1], node)
+        if 2 * best_depth < self.depth(earlier[-1]):
+            for at in range(len(earlier) - 2, -1, -1):
+                depth = self.common_depth(earlier[at], node)
+                if depth > best_depth:
+                    best, best_depth = at, depth
+        return best if best_depth else None
 
     def freeze(self) -> tuple[PrefixTree, NDArray[np.int64]]:
         """The tree, and where each builder's node index went in it (int64, one per node)."""

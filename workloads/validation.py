@@ -80,6 +80,8 @@ def _zero_outputs(trace: Trace) -> Defect | None:
 def _reused_ids(trace: Trace) -> Defect | None:
     """Ids that stand after more than one prefix: such ids do not hash their prefix, as they should."""
     tree = trace.tree
+    if tree.block_size == 1:
+        return None  # tokens come back by nature; only blocks are told by hashes of their prefix
     scope, first, end = _runs(tree)
     order = np.lexsort((first, scope))
     scope, first, end = scope[order], first[order], end[order]

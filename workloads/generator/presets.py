@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from workloads.trace import Trace
 
-PRESETS: Final = ("report", "small-engine", "weka-like", "mooncake-like", "cold", "uniform-90")
+PRESETS: Final = (
+    "report",
+    "small-engine",
+    "weka-like",
+    "mooncake-like",
+    "cold",
+    "uniform-90",
+    "low-hit-turns",
+)
 
 
 def preset(name: str) -> Parameters:

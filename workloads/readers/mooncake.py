@@ -7,17 +7,19 @@ between the starts of two turns is all that is known, so it stands as the delay 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workloads.builder import Place, TraceBuilder
 from workloads.errors import TraceError
+from workloads.readers.blocks import PROBED_ROWS, infer
+from workloads.readers.json_lines import rows
 from workloads.readers.values import block_ids, milliseconds, sorted_spread
-from workloads.source import digest, files, lines
-from workloads.trace import Tail, Trace, Trigger
+from workloads.source import digest, files
+from workloads.trace import Trace, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 NAME: Final = "mooncake"
 USUAL_BLOCK: Final = 512
 _QUANTISED: Final = 0.5  # more than half the gaps zero: a clock cut to ticks, not a burst
-_PROBED: Final = 64
+_WHAT: Final = "a Mooncake row"
 _TRIGGERS: Final = {
     "tool_result": Trigger.TOOL,
     "tool": Trigger.TOOL,
@@ -47,6 +49,8 @@ class _Row(msgspec.Struct):
     delay: float | None = None
     api_time_ms: float | None = None
     shareable_prefix_tokens: int = 0
+    tenant: str | None = None
+    agent: str = "main"
     trigger: str = ""
 
 
@@ -62,16 +66,13 @@ def sniff(_path: Path, head: bytes) -> bool:
 def read(path: Path, options: ReadOptions) -> Trace:
     """One file, or a directory of .jsonl files read as one."""
     sources = files(path, (".jsonl",))
-    block_size, tail = _blocks(sources[0], options.block_size)
+    probe = islice(rows(sources[0], _DECODER, _WHAT), PROBED_ROWS)
+    pairs = [(row.input_length, len(row.hash_ids)) for row, _ in probe]
+    block_size, tail = infer(pairs, usual=USUAL_BLOCK, told=options.block_size)
     reader = _Reader(TraceBuilder(block_size=block_size, tail=tail))
     for source in sources:
-        file = str(source)
-        for number, line in lines(source):
-            try:
-                row = _DECODER.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as e:
-                raise TraceError(f"not a Mooncake row: {e}", file=source, line=number) from e
-            reader.add(row, Place(file, number))
+        for row, place in rows(source, _DECODER, _WHAT):
+            reader.add(row, place)
     return reader.finish(path, digest(sources), options)
 
 
@@ -122,7 +123,7 @@ class _Reader:
             output_tokens=row.output_length,
             node=node,
             after=[turn - 1] if turn else [],
-            base=self._base(session, node) if turn else None,
+            base=self.builder.tree.most_shared(self.nodes[session], node) if turn else None,
             delay_ns=self._delay(row, session, at_ns, place) if turn else 0,
             arrival_ns=at_ns,
             service_ns=None
@@ -130,6 +131,8 @@ class _Reader:
             else milliseconds(row.api_time_ms, place.file, "api_time_ms", place.line),
             shared_tokens=max(0, row.shareable_prefix_tokens),
             trigger=_TRIGGERS.get(row.trigger, Trigger.UNKNOWN),
+            agent=row.agent,
+            tenant=row.tenant,
             priority=row.priority,
         )
         if row.session_id is not None:
@@ -151,18 +154,6 @@ class _Reader:
         )
         return trace if self.sessions else _spread(trace, options.seed)
 
-    def _base(self, session: int, node: int) -> int | None:
-        """The earlier turn that shares most, the latest of equals; None when none shares a block."""
-        tree = self.builder.tree
-        earlier = self.nodes[session]
-        best, best_depth = len(earlier) - 1, tree.common_depth(earlier[-1], node)
-        if best_depth < tree.depth(earlier[-1]) // 2:
-            for turn in range(len(earlier) - 2, -1, -1):
-                depth = tree.common_depth(earlier[turn], node)
-                if depth > best_depth:
-                    best, best_depth = turn, depth
-        return best if best_depth else None
-
     def _delay(self, row: _Row, session: int, at_ns: int, place: Place) -> int:
         gap = at_ns - self.last_ns[session]
         if gap < 0:
@@ -178,27 +169,6 @@ class _Reader:
         if row.api_time_ms is None:
             self.told_delay = False
         return gap
-
-
-def _blocks(source: Path, told: int | None) -> tuple[int, Tail]:
-    """Block size and rule of counting that the first rows agree with."""
-    pairs: list[tuple[int, int]] = []
-    for number, line in lines(source):
-        try:
-            row = _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as e:
-            raise TraceError(f"not a Mooncake row: {e}", file=source, line=number) from e
-        pairs.append((row.input_length, len(row.hash_ids)))
-        if len(pairs) == _PROBED:
-            break
-    sizes = [told] if told is not None else [USUAL_BLOCK, 1024, 256, 128, 64, 32, 16, 1]
-    fits: Counter[tuple[int, Tail]] = Counter()
-    for size in sizes:
-        for tail in (Tail.PARTIAL, Tail.WHOLE):
-            fits[size, tail] = sum(
-                n == (-(-t // size) if tail is Tail.PARTIAL else t // size) for t, n in pairs
-            )
-    return max(fits, key=lambda key: fits[key]) if fits else (USUAL_BLOCK, Tail.PARTIAL)
 
 
 def _spread(trace: Trace, seed: int) -> Trace:

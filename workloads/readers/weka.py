@@ -16,7 +16,7 @@ from workloads.builder import Place, TraceBuilder
 from workloads.errors import TraceError
 from workloads.readers.values import block_ids, seconds
 from workloads.source import digest, files, read_all
-from workloads.trace import NO_CLOCK, Tail, Trace, Trigger
+from workloads.trace import Tail, Trace, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,6 @@ def read(path: Path, _options: ReadOptions) -> Trace:
         name=path.name,
         source_format=NAME,
         digest=digest(sources),
-        warnings=(NO_CLOCK,) if len(sources) > 1 else (),
     )
 
 

@@ -15,7 +15,7 @@ from workloads.readers.table import Row, rows
 from workloads.readers.values import seconds
 from workloads.readers.weka import CLOCK_GRAIN_NS
 from workloads.source import digest
-from workloads.trace import NO_CLOCK, Tail, Trace, Trigger
+from workloads.trace import Tail, Trace, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ def read(path: Path, options: ReadOptions) -> Trace:
             done.add(name)
             session = _Session(builder, name, Place(row.file, row.line))
         session.add(row)
-    warnings = [NO_CLOCK]
+    warnings: list[str] = []
     if marked:
         warnings.append(f"{marked} requests left out that the file marks as duplicates of a fork")
     return builder.build(name=path.name, source_format=NAME, digest=digest([path]), warnings=warnings)

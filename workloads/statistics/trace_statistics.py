@@ -12,7 +12,7 @@ from workloads.statistics.arrivals import ArrivalStatistics, arrival_statistics
 from workloads.statistics.distribution import Distribution, distribution
 from workloads.statistics.hits import HitStatistics, hit_statistics
 from workloads.targets import Targets
-from workloads.trace import Trace, Trigger
+from workloads.trace import NO_CLOCK, Trace, Trigger
 from workloads.validation import Defect, defects
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def trace_statistics(trace: Trace, questions: Questions | None = None) -> TraceS
     t = trace.turns
     hits, missed = _hits(trace, q)
     ultra = (t.input_tokens >= q.long_input_tokens) & (t.output_tokens <= q.ultra_short_tokens)
-    at = t.arrival_ns[t.arrival_ns >= 0]
+    clock = NO_CLOCK not in trace.header.warnings
+    at = t.arrival_ns[(t.arrival_ns >= 0) & clock]
     cap = trace.header.gap_cap_ns
     return TraceStatistics(
         name=trace.header.name,

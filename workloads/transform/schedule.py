@@ -20,10 +20,16 @@ def rescheduled(trace: Trace) -> Trace:
     """
     if not (trace.turns.arrival_ns >= 0).any():
         return trace
-    return replace(trace, turns=replace(trace.turns, arrival_ns=_instants(trace)))
+    return replace(trace, turns=replace(trace.turns, arrival_ns=_planned(trace)))
 
 
-def _instants(trace: Trace) -> NDArray[np.int64]:
+def instants(trace: Trace) -> NDArray[np.int64]:
+    """When each turn was sent: as recorded, or by waits and service times where that is not told."""
+    told = trace.turns.arrival_ns
+    return told if (told >= 0).all() else _planned(trace)
+
+
+def _planned(trace: Trace) -> NDArray[np.int64]:
     t = trace.turns
     counts = np.diff(trace.turn_start)
     start = np.repeat(trace.session_start_ns, counts)

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _ROW_GROUP: Final = 1 << 20
 
 
+def losses(_trace: Trace) -> list[str]:
+    """Nothing: the format holds all that the model does."""
+    return []
+
+
 def write(trace: Trace, path: Path) -> None:
     """Write the trace; an existing file is replaced."""
     chains = chains_of(trace.tree, trace.turns.node)
