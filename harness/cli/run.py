@@ -58,29 +58,31 @@ def command(
 
     Ctrl-C once drains and reports, twice stops.
     """
-    import asyncio  # noqa: PLC0415 - the command line answers --help without loading any of this
-    import sys  # noqa: PLC0415
+    import asyncio
+    import sys
 
-    import msgspec  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
+    import msgspec
+    from rich.console import Console
 
-    from harness.experiment.config import load_experiment  # noqa: PLC0415
-    from harness.experiment.runner import new_run_dir, run_experiment  # noqa: PLC0415
-    from reports.runinfo import RunState  # noqa: PLC0415
+    from harness.experiment.check import check
+    from harness.experiment.config import load_experiment
+    from harness.experiment.runner import new_run_dir, run_experiment
+    from reports.runinfo import RunState
 
     overrides = overrides_of(
         settings, {"link.driver": driver, "cluster.model": model, "seed": seed, "repetitions": repetitions}
     )
     loaded = load_experiment(experiment, overrides)
+    check(loaded)
     console = Console(stderr=as_json)
     run_dir = new_run_dir(out, loaded.name)
     console.print(f"{loaded.name}: seed {loaded.seed}, recording into {run_dir}", highlight=False)
     info = asyncio.run(run_experiment(loaded, run_dir, console))
     html = run_dir / "report.html"
     if not no_report:
-        from reports.render import write_html  # noqa: PLC0415
-        from reports.run import Run  # noqa: PLC0415
-        from reports.terminal import print_report  # noqa: PLC0415
+        from reports.render import write_html
+        from reports.run import Run
+        from reports.terminal import print_report
 
         run = Run.open(run_dir)
         print_report(run, console)

@@ -17,12 +17,12 @@ from typing import Final
 import msgspec
 
 from adapters.links import open_link
-from adapters.links.profiles import named
 from harness.clock import take_anchor
 from harness.cluster.router import RouterConfig
 from harness.cluster.worker import WorkerConfig
 from harness.cluster.worker_connection import WorkerAddress
-from harness.engine import EngineInfo, EngineOptions
+from harness.engine import EngineInfo
+from harness.experiment.check import profile_of
 from harness.experiment.config import Cell
 from harness.experiment.failure import RunFailedError
 from harness.experiment.link_sampler import LinkSampler
@@ -87,7 +87,7 @@ class CellRun:
     async def run(self) -> CellRecord:
         """Raises RunFailedError when a process does not start or the load cannot be replayed."""
         async with AsyncExitStack() as stack:
-            profile = self._profile()
+            profile = profile_of(self._cell)
             link = await self._open_link(stack, profile)
             self._progress.step("starting workers")
             addresses = await self._start_workers(stack, link)
@@ -112,10 +112,6 @@ class CellRun:
             self._load.process.send_signal(signal.SIGINT)
 
     # ---------------------------------------------------------------- the link
-
-    def _profile(self) -> LinkProfile:
-        profile = self._cell.link.profile
-        return named(profile) if isinstance(profile, str) else profile
 
     async def _open_link(self, stack: AsyncExitStack, profile: LinkProfile) -> Link | None:
         """No link where no worker stands in B: nothing would cross it."""
@@ -146,15 +142,7 @@ class CellRun:
         host = link.host(slot.cluster) if link else _LOOPBACK
         process = WorkerProcess(
             engine=config.engine,
-            options=EngineOptions(
-                model=config.model,
-                model_sha256=config.model_sha256,
-                max_sequences=config.max_sequences,
-                max_context_tokens=config.max_context_tokens,
-                capacity_tokens=config.capacity_tokens,
-                batch_tokens=config.batch_tokens,
-                threads=config.threads,
-            ),
+            options=config.options(f"cell {self._cell.name}: cluster"),
             worker=WorkerConfig(
                 name=slot.name,
                 host=host,

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from harness.engine import EngineOptions
 from harness.link import LinkProfile
 from harness.loadgen.job import Arrivals, Bounds, Cancellation, Limits, RecordedArrivals, Warmup, Web
 from harness.policy.config import MODES, PolicyConfig
@@ -51,6 +52,17 @@ class WorkloadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Achieved and expected prefix hit may differ by so much before the run is invalid."""
 
 
+_ENGINE_KEYS: Final = (
+    "model",
+    "model_sha256",
+    "max_sequences",
+    "max_context_tokens",
+    "capacity_tokens",
+    "batch_tokens",
+    "threads",
+)
+
+
 class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The workers."""
 
@@ -71,7 +83,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segment_tokens: AtLeastOne = 1024
     stall_s: Positive = 30.0
     engine_options: dict[str, Any] = {}
-    """Further options of the named engine."""
+    """Further options of the named engine (devices, time_scale, byte_scale of `emulated`)."""
+
+    def options(self, where: str) -> EngineOptions:
+        """What the engine is loaded with. ConfigError for an option it does not know."""
+        common = {name: getattr(self, name) for name in _ENGINE_KEYS}
+        return read(EngineOptions, {**common, **self.engine_options}, f"{where}.engine_options")
 
 
 class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +108,7 @@ class LoadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cancellation: Cancellation | None = None
     bounds: Bounds = Bounds()
     temperature: float = 0.0
-    connections: str = "reuse"
+    connections: typing.Literal["reuse", "fresh"] = "reuse"
     processes: AtLeastOne = 1
     keep_output_ids: bool = False
     web: Web | None = None
@@ -195,6 +212,8 @@ def resolve(experiment: Experiment, where: str = "experiment") -> tuple[Cell, ..
             raise ConfigError(f"{place}.mode: unknown mode {cell.mode!r}; known modes: {', '.join(MODES)}")
         if any(cell.name == other.name for other in experiment.cells[:index]):
             raise ConfigError(f"{place}.name: {cell.name!r} is taken; cell names are unique")
+        cluster = _section(experiment.cluster, cell.cluster, f"{place}.cluster")
+        cluster.options(f"{place}.cluster")
         policy = merge(merge(msgspec.to_builtins(mode.policy), experiment.policy), cell.policy)
         cells.append(
             Cell(
@@ -204,7 +223,7 @@ def resolve(experiment: Experiment, where: str = "experiment") -> tuple[Cell, ..
                 main_cluster=mode.main_cluster,
                 policy=read(PolicyConfig, policy, f"{place}.policy"),
                 workload=_section(experiment.workload, cell.workload, f"{place}.workload"),
-                cluster=_section(experiment.cluster, cell.cluster, f"{place}.cluster"),
+                cluster=cluster,
                 link=_section(experiment.link, cell.link, f"{place}.link"),
                 load=_section(experiment.load, cell.load, f"{place}.load"),
                 sim=_section(experiment.sim, cell.sim, f"{place}.sim"),
@@ -230,7 +249,7 @@ def read(kind: type[_S], raw: object, where: str) -> _S:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}{_explain(kind, str(error))}") from None
+        raise ConfigError(f"{where}: {_explain(kind, str(error)).lstrip('.')}") from None
 
 
 def _section(base: _S, over: dict[str, Any], where: str) -> _S:

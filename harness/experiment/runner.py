@@ -13,10 +13,10 @@ import msgspec
 import tomli_w
 from rich.console import Console
 
-from adapters.links.profiles import named
 from harness.clock import take_anchor
 from harness.experiment.cell_run import CellRecord, CellRun
-from harness.experiment.config import Cell, Experiment, resolve
+from harness.experiment.check import check, profile_of
+from harness.experiment.config import Cell, Experiment
 from harness.experiment.plans import PlanShelf
 from harness.experiment.progress import RunProgress
 from harness.experiment.verdict import judge
@@ -63,7 +63,7 @@ def new_run_dir(parent: Path, name: str) -> Path:
 
 
 async def run_experiment(experiment: Experiment, run_dir: Path, console: Console) -> RunInfo:
-    """Run it all; run.json says 'running' until the end. RunFailedError ends the run and keeps what it has."""
+    """Run it all; run.json says 'running' until the end. RunFailedError ends it and keeps what it has."""
     return await _ExperimentRun(experiment, run_dir, console).run()
 
 
@@ -78,7 +78,7 @@ def order(cells: tuple[Cell, ...], repetitions: int) -> list[tuple[Cell, int]]:
 class _ExperimentRun:
     def __init__(self, experiment: Experiment, run_dir: Path, console: Console) -> None:
         self._experiment = experiment
-        self._cells = resolve(experiment)
+        self._cells = check(experiment)
         self._run_dir = run_dir
         self._console = console
         self._anchor = take_anchor()
@@ -243,7 +243,7 @@ class _ExperimentRun:
 
 
 def _link_info(cell: Cell, record: CellRecord) -> LinkInfo:
-    profile = named(cell.link.profile) if isinstance(cell.link.profile, str) else cell.link.profile
+    profile = profile_of(cell)
     if record.link is None:
         return LinkInfo(driver="none", modelled=False, profile="none")
     description = record.link.description

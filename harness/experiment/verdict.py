@@ -25,8 +25,8 @@ def judge(record: CellRecord, run: Run) -> Validity:
     if record.plan is not None:
         if record.plan.dropped_sessions:
             cautions.append(
-                f"{record.plan.dropped_sessions} sessions ({record.plan.dropped_turns} turns) of the trace exceed "
-                f"the context of {record.plan.max_context_tokens} tokens and were left out"
+                f"{record.plan.dropped_sessions} sessions ({record.plan.dropped_turns} turns) of the trace "
+                f"exceed the context of {record.plan.max_context_tokens} tokens and were left out"
             )
         cautions += record.plan.warnings
     if record.link is not None and record.link.description.modelled:
@@ -38,11 +38,11 @@ def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
     """The engine's own prefix hits against what the trace implies with a cache that holds everything."""
     columns = ["status", "prompt_tokens", "cached_tokens", "expected_cached_tokens"]
     rows = run.table("requests", record.cell.name, record.rep, columns)
-    known = pc.and_(
-        pc.equal(rows["status"].cast(pa.string()), "ok"),
-        pc.and_(pc.is_valid(rows["cached_tokens"]), pc.is_valid(rows["expected_cached_tokens"])),
+    rows = rows.filter(
+        (pc.field("status") == "ok")
+        & pc.field("cached_tokens").is_valid()
+        & pc.field("expected_cached_tokens").is_valid()
     )
-    rows = rows.filter(known)
     prompt = pc.sum(rows["prompt_tokens"]).as_py()
     if not prompt:
         return []
@@ -51,10 +51,8 @@ def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
     bound = record.cell.workload.hit_tolerance_points
     if abs(achieved - expected) <= bound:
         return []
-    return [
-        f"prefix hit: {achieved:.1f} % achieved, {expected:.1f} % implied by the trace; "
-        f"they may differ by {bound:g} points"
-    ]
+    line = f"prefix hit: {achieved:.1f} % achieved, {expected:.1f} % implied by the trace"
+    return [f"{line}; they may differ by {bound:g} points"]
 
 
 def _failures(record: CellRecord, run: Run) -> list[str]:

@@ -15,11 +15,13 @@ import msgspec
 from aiohttp import web
 
 from adapters.engines import load_engine
+from adapters.links import open_link
 from harness.cluster.front import Front
 from harness.cluster.router import Router, RouterConfig
 from harness.cluster.worker import Worker, WorkerConfig
 from harness.cluster.worker_connection import WorkerAddress
 from harness.engine import EngineOptions
+from harness.link import LinkProfile
 from harness.policy.config import MODES, PolicyConfig
 from harness.policy.roles import Role
 
@@ -41,6 +43,7 @@ class Cluster:
         self.port = port
         self.workers = workers
         self.session = session
+        self.crashed: list[Worker] = []
 
     async def ask(
         self, prompt: list[int], max_tokens: int, *, session: str = "s", request: str | None = None, **more: Any
@@ -75,10 +78,17 @@ class Cluster:
                 answer.times = event.get("pdd", answer.times)
         return answer
 
-    async def kill(self, name: str) -> None:
-        """The worker is gone from one moment to the next."""
+    def crash(self, name: str) -> None:
+        """The worker is gone from one moment to the next: its connections break, nothing more is said."""
         worker = self.workers.pop(name)
-        await worker.aclose()
+        self.crashed.append(worker)
+        for handler in worker._runner.server.connections:
+            if handler.transport is not None:
+                handler.transport.abort()
+        for site in list(worker._runner.sites):
+            site._server.close()
+        for transfer in list(worker._sender._transfers.values()):
+            transfer.task.cancel()
 
     async def settled(self, timeout_s: float = 20.0) -> None:
         """Wait until the policy owns nothing any more."""
@@ -97,9 +107,10 @@ async def cluster(
     policy: dict[str, Any] | None = None,
     rate_bytes_s: float = 1e6,
     options: EngineOptions | None = None,
+    link: LinkProfile | None = None,
 ) -> AsyncIterator[Cluster]:
     """A running cluster in `mode`; `policy` overrides its keys. The WAN is believed to carry `rate_bytes_s`,
-    which decides what is relayed; the sockets are loopback's."""
+    which decides what is relayed; the sockets are loopback's, MD behind a relay shaped to `link` if given."""
     preset = MODES[mode].policy
     config = preset if policy is None else msgspec.convert(_merge(msgspec.to_builtins(preset), policy), PolicyConfig)
     if config.colocated:
@@ -110,14 +121,20 @@ async def cluster(
     async with AsyncExitStack() as stack:
         workers: dict[str, Worker] = {}
         addresses = []
+        wan = None
+        if link is not None:
+            wan = await open_link("relay", link, run_dir=tmp_path, seed=1)
+            stack.push_async_callback(wan.aclose)
         for role, n in wanted.items():
             for i in range(n):
                 name = f"{role.value}-{i}"
                 built = await asyncio.to_thread(load_engine, engine, options)
                 worker = Worker(WorkerConfig(name, "127.0.0.1", 0, SECRET, segment_tokens=128), built)
-                addresses.append(
-                    WorkerAddress(name, role, "B" if role is Role.MAIN_DECODE else "A", "127.0.0.1", await worker.start())
-                )
+                host, port = "127.0.0.1", await worker.start()
+                far = role is Role.MAIN_DECODE
+                if wan is not None and far:
+                    host, port = await wan.route(host, port)
+                addresses.append(WorkerAddress(name, role, "B" if far else "A", host, port))
                 workers[name] = worker
         stack.push_async_callback(_close_all, workers)
         router = Router(
@@ -133,16 +150,19 @@ async def cluster(
                 model="tiny",
                 wan_rate_bytes_s=rate_bytes_s,
                 wan_rtt_ns=1_000_000,
+                rejoin_s=0.1,
             )
         )
         stack.push_async_callback(router.aclose)
         await router.start()
-        runner = web.AppRunner(Front(router, None).app(), access_log=None, handler_cancellation=True)
+        runner = web.AppRunner(Front(router, None).app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Cluster(router, runner.addresses[0][1], workers, session)
+        running = Cluster(router, runner.addresses[0][1], workers, session)
+        yield running
+        await _close_all({str(i): w for i, w in enumerate(running.crashed)})
 
 
 async def _close_all(workers: dict[str, Worker]) -> None:

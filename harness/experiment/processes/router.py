@@ -16,7 +16,9 @@ from reports.errors import RecordingError
 
 async def _serve(config: RouterConfig) -> None:
     router = Router(config)
-    runner = web.AppRunner(Front(router, None).app(), access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(
+        Front(router, None).app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2
+    )
     try:
         await router.start()
         await runner.setup()

@@ -1,0 +1,34 @@
+"""What can be known to be wrong before anything is started or written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adapters.links.profiles import named
+from harness.experiment.config import Cell, ConfigError, Experiment, resolve
+from harness.experiment.topology import workers_of
+from harness.link import LinkError, LinkProfile
+
+
+def check(experiment: Experiment) -> tuple[Cell, ...]:
+    """The cells, resolved. ConfigError for a mode without its workers, an unknown link profile or a
+    trace that is not there."""
+    cells = resolve(experiment)
+    for cell in cells:
+        workers_of(cell)
+        profile_of(cell)
+        source = cell.workload.source
+        if not source.startswith("preset:") and not Path(source).exists():
+            raise ConfigError(f"cell {cell.name}: workload.source: {source}: no such file or folder")
+    return cells
+
+
+def profile_of(cell: Cell) -> LinkProfile:
+    """The link profile of a cell, looked up when it is a name."""
+    profile = cell.link.profile
+    if isinstance(profile, LinkProfile):
+        return profile
+    try:
+        return named(profile)
+    except LinkError as error:
+        raise ConfigError(f"cell {cell.name}: link.profile: {error}") from None
