@@ -40,6 +40,9 @@ class EngineInfo(msgspec.Struct, frozen=True):
     max_sequences: int
     kv_bytes_per_token: float
     emulated: bool = False
+    block_tokens: int = 1
+    """KV moves in whole blocks of so many positions: a range that is cut elsewhere takes the blocks it touches
+    along, so cut at multiples."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

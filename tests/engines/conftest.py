@@ -12,6 +12,7 @@ import pytest
 
 from adapters.engines import load_engine
 from harness.engine import Engine, EngineOptions
+from tests.vllm import pool
 
 MakeEngine = Callable[..., Engine]
 
@@ -26,6 +27,7 @@ class Case:
     margins: bool
     """Whether greedy ids come with a logit margin."""
     marks: tuple[pytest.MarkDecorator, ...] = ()
+    load: Callable[[str, EngineOptions], Engine] = load_engine
 
 
 CASES = (
@@ -42,6 +44,7 @@ CASES = (
         other={"model": "tiny:seed=1"},
         margins=True,
         marks=(pytest.mark.vllm, pytest.mark.filterwarnings("ignore")),  # its imports warn in hundreds
+        load=pool.load_engine,
     ),
 )
 
@@ -59,7 +62,7 @@ def make_engine(case: Case) -> Iterator[MakeEngine]:
     made: list[Engine] = []
 
     def make(**options: object) -> Engine:
-        engine = load_engine(case.name, EngineOptions(**{**SMALL, **case.options, **options}))
+        engine = case.load(case.name, EngineOptions(**{**SMALL, **case.options, **options}))
         made.append(engine)
         return engine
 

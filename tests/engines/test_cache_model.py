@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from adapters.engines import load_engine
 from harness.engine import (
     Decode,
     Engine,
@@ -97,7 +96,7 @@ class Operations:
             **case.options,
         }
         self._draw = random.Random(seed)
-        self._engines = [load_engine(case.name, EngineOptions(**options)) for _ in range(3)]
+        self._engines = [case.load(case.name, EngineOptions(**options)) for _ in range(3)]
         self._workers = [Worker(engine) for engine in self._engines[:2]]
         self._oracle = self._engines[2]
         # Prompts share stems, so that prefixes are found.

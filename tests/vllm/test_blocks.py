@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from adapters.engines import load_engine
 from harness.engine import Decode, EngineOptions
 from tests.engines.driving import colocated, drain, prefill, prompt, sample_on
+from tests.vllm.pool import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 BLOCK = 32

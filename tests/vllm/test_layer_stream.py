@@ -2,16 +2,16 @@
 
 import pytest
 
-from adapters.engines import load_engine
 from harness.engine import Decode, EngineOptions, StreamsKv
 from tests.engines.driving import colocated, drain, prefill, prompt, sample_on
+from tests.vllm.pool import load_engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")
 def engines():
-    options = EngineOptions(max_sequences=4, max_context_tokens=512, batch_tokens=100)
+    options = EngineOptions(max_sequences=4, max_context_tokens=512, batch_tokens=96)
     made = [load_engine("vllm", options) for _ in range(2)]
     yield made
     for engine in made:
@@ -45,7 +45,7 @@ def test_pieces_together_are_the_export(engines):
         p.step()
         at_step.append(len(pieces))
     # Two layers a step: neither waits for the end of the prefill.
-    assert at_step == [2, 4, 6]
+    assert at_step == [2, 4, 6, 8]
     d.open(1, ids)
     for (p0, p1), blob in blobs(pieces).items():
         assert blob == p.export_kv(2, p0, p1)
@@ -77,12 +77,12 @@ def test_following_begins_where_it_is_asked_for_and_ends_when_told(engines):
     p.step()
     pieces = []
     held = p.follow_kv(1, pieces.append)
-    assert held == 100
+    assert held == 96
     p.step()
     p.follow_kv(1, None)
     drain(p)
-    assert list(blobs(pieces)) == [(100, 200)]
-    assert blobs(pieces)[100, 200] == p.export_kv(1, 100, 200)
+    assert list(blobs(pieces)) == [(96, 192)]
+    assert blobs(pieces)[96, 192] == p.export_kv(1, 96, 192)
     p.close(1, keep=False)
 
 

@@ -84,10 +84,10 @@ class Core:
         return KvStore(self._info, self._manager, self._tensors)
 
     def shutdown(self) -> None:
+        """Free it, and with it the process's torch groups, which every vLLM of a process shares."""
         with _ONE_AT_A_TIME:
             kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
             self._llm.engine_core.shutdown()
-            kv_transfer_state._KV_CONNECTOR_AGENT = None  # noqa: SLF001
 
     def _describe(self, options: EngineOptions, build: str, model: models.Model) -> EngineInfo:
         config = self._llm.vllm_config
@@ -111,6 +111,7 @@ class Core:
             max_context_tokens=options.max_context_tokens,
             max_sequences=options.max_sequences,
             kv_bytes_per_token=self._tensors.kv_bytes_per_token,
+            block_tokens=self._tensors.block_tokens,
         )
 
 
