@@ -230,3 +230,22 @@ class StreamsKv(Protocol):
         `seq`; None ends it, as closing does. Returns the positions held now. What is found in the cache
         instead of computed (now or later) is not told: export it."""
         ...
+
+
+class Tokenizer(Protocol):
+    """Text in front of a cluster that speaks token ids: the tokenizer of the model that the workers run."""
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end an answer unless the client ignores them."""
+        ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The bytes of these ids; a character may be split between two calls."""
+        ...
+
+    def chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """Ids of a conversation of (role, content), ending where the assistant is to speak."""
+        ...

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import importlib
 
-from harness.engine import Engine, EngineError, EngineOptions
+from harness.engine import Engine, EngineError, EngineOptions, Tokenizer
 
 _ENGINES = {
     "emulated": "adapters.engines.emulated.engine",
     "llamacpp": "adapters.engines.llamacpp.engine",
     "vllm": "adapters.engines.vllm.engine",
 }
+
+
+_TOKENIZERS = {
+    "llamacpp": "adapters.engines.llamacpp.tokenizer:LlamaTokenizer",
+}
+
+
+def load_tokenizer(name: str, options: EngineOptions) -> Tokenizer | None:
+    """Text for the engine called `name`; None for an engine that knows token ids only."""
+    if name not in _TOKENIZERS:
+        return None
+    module, _, kind = _TOKENIZERS[name].partition(":")
+    tokenizer: Tokenizer = getattr(importlib.import_module(module), kind)(options)
+    return tokenizer
 
 
 def load_engine(name: str, options: EngineOptions) -> Engine:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
 import uuid
 import zlib
 from array import array
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -23,8 +25,8 @@ from harness.cluster.openai import (
     error_event,
 )
 from harness.cluster.router import Router
-from harness.cluster.tokenizer import Tokenizer
 from harness.cluster.worker_connection import WorkerAddress, WorkerRefusedError
+from harness.engine import Tokenizer
 from harness.policy.journal import Row
 
 _MAX_REQUEST_BYTES: Final = 64 << 20
@@ -35,11 +37,16 @@ _DEFAULT_CHAT_TOKENS: Final = 256
 class Front:
     """Handlers of one router. Requests are checked here, completely, before the policy hears of them."""
 
-    def __init__(self, router: Router, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, router: Router, load_tokenizer: Callable[[], Tokenizer | None]) -> None:
         self._router = router
-        self._tokenizer = tokenizer
+        self._load_tokenizer = load_tokenizer
         self._completion = msgspec.json.Decoder(CompletionRequest)
         self._chat = msgspec.json.Decoder(ChatRequest)
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer | None:
+        """Loaded by the first request that needs text or the model's own end of answer."""
+        return self._load_tokenizer()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=_MAX_REQUEST_BYTES)
@@ -94,7 +101,7 @@ class Front:
         self._check(asked, ids, max_tokens)
         name = request.headers.get("X-Request-Id") or uuid.uuid4().hex
         stop_ids = tuple(asked.stop_token_ids)
-        if self._tokenizer is not None and not asked.ignore_eos:
+        if not asked.ignore_eos and self._tokenizer is not None:
             stop_ids += self._tokenizer.end_ids
         sampling = Sampling(max_tokens, asked.seed, asked.temperature, stop_ids)
         session = asked.prompt_cache_key or f"ids-{zlib.crc32(ids[:_SESSION_IDS].tobytes()):08x}"
@@ -104,7 +111,9 @@ class Front:
         except KeyError:
             raise BadRequestError(f"X-Request-Id: {name} is in use") from None
         try:
-            chunks = ChunkWriter(asked, name, self._tokenizer)
+            chunks = ChunkWriter(
+                asked, name, None if asked.ignore_eos and asked.return_token_ids else self._tokenizer
+            )
             if asked.stream:
                 return await self._stream(request, exchange, chunks)
             return await self._whole(exchange, chunks)

@@ -94,5 +94,7 @@ class KvReceiver:
         begin = incoming.begin
         if incoming.error is None:
             self._tell(ev.TransferDone(begin.request, begin.work, incoming.kv_bytes, incoming.join_ns))
-        with contextlib.suppress(ConnectionError):  # the sender has given up or is gone; nobody waits for this
+        with contextlib.suppress(
+            ConnectionError
+        ):  # the sender has given up or is gone; nobody waits for this
             await connection.send_bytes(msg.encode(msg.KvAck(begin.work, incoming.error)))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.cluster.exchange import End
-from harness.cluster.tokenizer import Tokenizer
+from harness.engine import Tokenizer
 
 
 class BadRequestError(ValueError):

@@ -25,6 +25,7 @@ from harness.policy import actions as act
 from harness.policy import events as ev
 
 _COUNTERS_S: Final = 0.25
+_SHUTDOWN_S: Final = 0.2  # peers keep idle KV connections open; nothing on them is worth waiting for
 _MAX_REPORTS: Final = 100_000
 
 
@@ -80,7 +81,7 @@ class Worker:
                 web.get("/metrics", self._metrics),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._config.host, self._config.port)
         await site.start()

@@ -28,6 +28,7 @@ from harness.experiment.failure import RunFailedError
 from harness.experiment.link_sampler import LinkSampler
 from harness.experiment.plans import PlanShelf
 from harness.experiment.processes.child import Child
+from harness.experiment.processes.router import RouterProcess
 from harness.experiment.processes.worker import WorkerProcess
 from harness.experiment.progress import RunProgress
 from harness.experiment.topology import WorkerSlot, workers_of
@@ -179,7 +180,9 @@ class CellRun:
             wan_rtt_ns=int((out.delay_ms + back.delay_ms) * 1e6),
             record_decisions=self._decisions,
         )
-        child = await self._start(stack, link, Cluster.A, "router", "router", msgspec.json.encode(config))
+        cluster = self._cell.cluster
+        process = RouterProcess(config, cluster.engine, cluster.options(f"cell {self._cell.name}: cluster"))
+        child = await self._start(stack, link, Cluster.A, "router", "router", msgspec.json.encode(process))
         ready = await child.ready(_START_S)
         self.record.engines = msgspec.convert(ready["infos"], dict[str, EngineInfo])
         port: int = ready["port"]

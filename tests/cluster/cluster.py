@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from adapters.engines import load_engine
+from adapters.engines import load_engine, load_tokenizer
 from adapters.links import open_link
 from harness.cluster.front import Front
 from harness.cluster.router import Router, RouterConfig
@@ -46,7 +46,13 @@ class Cluster:
         self.crashed: list[Worker] = []
 
     async def ask(
-        self, prompt: list[int], max_tokens: int, *, session: str = "s", request: str | None = None, **more: Any
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        session: str = "s",
+        request: str | None = None,
+        **more: Any,
     ) -> Answer:
         """One streamed completion."""
         answer = Answer()
@@ -112,11 +118,19 @@ async def cluster(
     """A running cluster in `mode`; `policy` overrides its keys. The WAN is believed to carry `rate_bytes_s`,
     which decides what is relayed; the sockets are loopback's, MD behind a relay shaped to `link` if given."""
     preset = MODES[mode].policy
-    config = preset if policy is None else msgspec.convert(_merge(msgspec.to_builtins(preset), policy), PolicyConfig)
+    config = (
+        preset
+        if policy is None
+        else msgspec.convert(_merge(msgspec.to_builtins(preset), policy), PolicyConfig)
+    )
     if config.colocated:
         wanted = counts or {Role.COLOCATED: 1}
     else:
-        wanted = counts or {Role.PREFILL: 1, Role.RELAY_DECODE: int(config.relay or config.local), Role.MAIN_DECODE: 1}
+        wanted = counts or {
+            Role.PREFILL: 1,
+            Role.RELAY_DECODE: int(config.relay or config.local),
+            Role.MAIN_DECODE: 1,
+        }
     options = options or EngineOptions(model="tiny", max_sequences=16, max_context_tokens=2048)
     async with AsyncExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -155,7 +169,12 @@ async def cluster(
         )
         stack.push_async_callback(router.aclose)
         await router.start()
-        runner = web.AppRunner(Front(router, None).app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        runner = web.AppRunner(
+            Front(router, lambda: load_tokenizer(engine, options)).app(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.2,
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()

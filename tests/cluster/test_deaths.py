@@ -1,4 +1,4 @@
-"""A worker of each role dies in each phase of a request: the client gets every token once, or one clear error."""
+"""A worker of each role dies in each phase of a request: the client gets all tokens once, or one clear error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ TOKENS = 500
 SLOW = LinkProfile("slow", Direction(delay_ms=5, rate_mbit=25), Direction(delay_ms=5, rate_mbit=25))
 POLICY: dict[str, Any] = {
     "routing": {"relay_bound_ms": 0.0},
-    "handoff": {"catch_up_threshold_tokens": 1, "switch_tokens": 0, "catch_up_batch_tokens": 4, "catch_up_batches": 3},
+    "handoff": {
+        "catch_up_threshold_tokens": 1,
+        "switch_tokens": 0,
+        "catch_up_batch_tokens": 4,
+        "catch_up_batches": 3,
+    },
     "deadline_s": 30.0,
 }
 ROLES = (Role.PREFILL, Role.RELAY_DECODE, Role.MAIN_DECODE)
@@ -50,7 +55,9 @@ def crash_when(running: Cluster, phase: Phase, role: Role) -> list[str]:
     return crashed
 
 
-async def ask(tmp_path: Path, mode: str, counts: dict[Role, int], phase: Phase | None, role: Role) -> tuple[Answer, int]:
+async def ask(
+    tmp_path: Path, mode: str, counts: dict[Role, int], phase: Phase | None, role: Role
+) -> tuple[Answer, int]:
     async with cluster(tmp_path, mode, policy=POLICY, counts=counts, link=SLOW, rate_bytes_s=1e5) as running:
         crashed = crash_when(running, phase, role) if phase is not None else ["none"]
         async with asyncio.timeout(40):
@@ -62,14 +69,18 @@ async def ask(tmp_path: Path, mode: str, counts: dict[Role, int], phase: Phase |
 
 
 def test_any_role_may_die_in_any_phase(tmp_path: Path) -> None:
-    whole, _ = asyncio.run(ask(tmp_path / "whole", "pdd-catch-up", dict.fromkeys(ROLES, 1), None, Role.PREFILL))
+    whole, _ = asyncio.run(
+        ask(tmp_path / "whole", "pdd-catch-up", dict.fromkeys(ROLES, 1), None, Role.PREFILL)
+    )
     assert len(whole.ids) == TOKENS
-    table = Table("phase", *(f"{role} dies, one spare" for role in ROLES), *(f"{role} dies, no spare" for role in ROLES))
+    table = Table(
+        "phase", *(f"{role} dies, one spare" for role in ROLES), *(f"{role} dies, no spare" for role in ROLES)
+    )
     for phase in PHASES:
         cells = []
         for spare in (1, 0):
             for role in ROLES:
-                counts = {r: 1 + spare for r in ROLES}
+                counts = dict.fromkeys(ROLES, 1 + spare)
                 path = tmp_path / f"{phase}-{role}-{spare}"
                 answer, _ = asyncio.run(ask(path, "pdd-catch-up", counts, phase, role))
                 case = f"{role} dies while {phase}, {spare} spare"

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cluster.cluster import Answer, Cluster, cluster
@@ -53,7 +54,9 @@ async def replay_session(cluster: Cluster, seed: int, temperature: float, turns:
     return answers
 
 
-async def replay(tmp_path: Path, mode: str, policy: dict[str, Any] | None, temperature: float) -> list[list[Answer]]:
+async def replay(
+    tmp_path: Path, mode: str, policy: dict[str, Any] | None, temperature: float
+) -> list[list[Answer]]:
     async with cluster(tmp_path / mode, mode, policy=policy) as running:
         sessions = await asyncio.gather(*(replay_session(running, seed, temperature) for seed in range(5)))
         await running.settled()
@@ -105,3 +108,34 @@ def test_a_wrong_prompt_is_answered_in_one_line_and_owns_nothing(tmp_path: Path)
     assert errors[2] is not None
     assert "exceed the context of 2048" in errors[2]
     assert errors[3] == "max_tokens: 0; at least 1 is needed"
+
+
+def test_text_and_chat_are_answered_in_text(tmp_path: Path) -> None:
+    async def ask() -> tuple[dict[str, Any], dict[str, Any], str]:
+        async with cluster(tmp_path, "pdd", policy=RELAY_ALL) as running:
+            base = f"http://127.0.0.1:{running.port}/v1"
+            body = {"prompt": "hello", "max_tokens": 6, "seed": 3, "ignore_eos": True}
+            async with running.session.post(f"{base}/completions", json=body) as response:
+                completion = await response.json()
+            chat_body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "seed": 3}
+            async with running.session.post(f"{base}/chat/completions", json=chat_body) as response:
+                chat = await response.json()
+            streamed = {**chat_body, "stream": True}
+            async with running.session.post(f"{base}/chat/completions", json=streamed) as response:
+                return completion, chat, (await response.read()).decode()
+
+    completion, chat, stream = asyncio.run(ask())
+    assert completion["usage"]["prompt_tokens"] >= 5
+    assert completion["usage"]["completion_tokens"] == 6
+    assert completion["choices"][0]["text"]
+    message = chat["choices"][0]["message"]
+    assert message["role"] == "assistant"
+    assert stream.startswith('data: {"id"')
+    assert '"role":"assistant"' in stream
+    assert stream.rstrip().endswith("data: [DONE]")
+    said = "".join(
+        event["choices"][0]["delta"].get("content", "")
+        for line in stream.splitlines()
+        if line.startswith("data: {") and (event := msgspec.json.decode(line[6:]))["choices"]
+    )
+    assert said == message["content"]

@@ -47,6 +47,8 @@ typedef struct {
     int32_t *token; float *embd; int32_t *pos; int32_t *n_seq_id; int32_t **seq_id; int8_t *logits;
 } batch;
 
+typedef struct { const char *role; const char *content; } chat_message;
+
 void llama_backend_init(void);
 void llama_log_set(void (*callback)(int level, const char *text, void *user_data), void *user_data);
 model_params llama_model_default_params(void);
@@ -74,6 +76,10 @@ int32_t llama_tokenize(const void *vocab, const char *text, int32_t text_bytes, 
                        bool add_special, bool parse_special);
 int32_t llama_token_to_piece(const void *vocab, int32_t token, char *out, int32_t out_bytes, int32_t lstrip,
                              bool special);
+bool llama_vocab_is_eog(const void *vocab, int32_t token);
+const char *llama_model_chat_template(const void *model, const char *name);
+int32_t llama_chat_apply_template(const char *name, const chat_message *messages, size_t n_messages,
+                                  bool add_assistant, char *out, int32_t out_bytes);
 """
 
 _MODEL_DEFAULTS: dict[str, object] = {

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 
+import msgspec
 from aiohttp import web
 
+from adapters.engines import load_tokenizer
 from harness.cluster.front import Front
 from harness.cluster.router import Router, RouterConfig
 from harness.cluster.worker_connection import WorkerRefusedError
+from harness.engine import EngineError, EngineOptions
 from harness.experiment.processes.lifeline import read_config, say_ready, until_told
 from reports.errors import RecordingError
 
 
-async def _serve(config: RouterConfig) -> None:
-    router = Router(config)
-    runner = web.AppRunner(
-        Front(router, None).app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2
-    )
+class RouterProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The router, and the engine whose tokenizer it needs for text."""
+
+    router: RouterConfig
+    engine: str
+    options: EngineOptions
+
+
+async def _serve(config: RouterProcess) -> None:
+    router = Router(config.router)
+    front = Front(router, functools.partial(load_tokenizer, config.engine, config.options))
+    runner = web.AppRunner(front.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
     try:
         await router.start()
         await runner.setup()
-        await web.TCPSite(runner, config.host, config.port, backlog=4096).start()
+        await web.TCPSite(runner, config.router.host, config.router.port, backlog=4096).start()
         say_ready(port=runner.addresses[0][1], infos=router.infos)
         await until_told(router.failed)
     finally:
@@ -31,10 +42,10 @@ async def _serve(config: RouterConfig) -> None:
 
 
 def main() -> int:
-    config = read_config(RouterConfig)
+    config = read_config(RouterProcess)
     try:
         asyncio.run(_serve(config))
-    except (WorkerRefusedError, RecordingError, OSError) as error:
+    except (WorkerRefusedError, RecordingError, EngineError, OSError) as error:
         sys.stderr.write(f"router: {error}\n")
         return 1
     return 0
