@@ -22,6 +22,18 @@ WRITERS: Final[dict[str, str]] = {
 }
 
 
+_BY_SUFFIX: Final = {".parquet": "native", ".jsonl": "mooncake"}
+
+
+def format_of(path: Path) -> str:
+    """The format a file's ending stands for."""
+    try:
+        return _BY_SUFFIX[path.suffix]
+    except KeyError:
+        known = ", ".join(f"{suffix} ({name})" for suffix, name in _BY_SUFFIX.items())
+        raise TraceError(f"its ending names no format ({known}); name one with --to", file=path) from None
+
+
 def writer(name: str) -> ModuleType:
     """The writer of a format by name."""
     try:

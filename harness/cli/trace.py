@@ -99,11 +99,11 @@ def stats(source: str, *, as_json: bool, html_file: Path | None, **given: Any) -
       pddbench trace stats traces/weka --ttl 120 --warm-prefix --lru 2000000
       pddbench trace stats preset:report --html report.html
     """
-    from workloads.statistics.trace_statistics import Questions, trace_statistics  # noqa: PLC0415
+    from workloads.statistics.trace_statistics import Questions, trace_statistics
 
     trace = _opened(source, given)
     if given["share_heads"]:
-        from workloads.transform.heads import share_heads  # noqa: PLC0415
+        from workloads.transform.heads import share_heads
 
         trace = share_heads(trace)
     questions = Questions(
@@ -115,11 +115,11 @@ def stats(source: str, *, as_json: bool, html_file: Path | None, **given: Any) -
     )
     figures = trace_statistics(trace, questions)
     if html_file is not None:
-        from workloads.statistics.page import page  # noqa: PLC0415
+        from workloads.statistics.page import page
 
         html_file.write_text(page(trace, figures, warm_prefix=given["warm_prefix"]), encoding="utf-8")
     if as_json:
-        import msgspec  # noqa: PLC0415
+        import msgspec
 
         click.echo(msgspec.json.format(msgspec.json.encode(figures)))
         return
@@ -158,10 +158,10 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
       pddbench trace synth --preset report --mean .9 --above-95 .8 --below-50 .04 -o t.parquet
       pddbench trace synth --preset weka-like --bands .2,.1,.1,.1,.1,.2,.2 -o t.parquet
     """
-    from workloads.generator.presets import parameters_from, preset  # noqa: PLC0415
-    from workloads.generator.request import asked, synthesise  # noqa: PLC0415
-    from workloads.statistics.trace_statistics import trace_statistics  # noqa: PLC0415
-    from workloads.writers import native  # noqa: PLC0415
+    from workloads.generator.presets import parameters_from, preset
+    from workloads.generator.request import asked, synthesise
+    from workloads.statistics.trace_statistics import trace_statistics
+    from workloads.writers import native
 
     if (preset_name is None) == (file is None):
         raise click.UsageError("name either a --preset or a file of --parameters")
@@ -183,10 +183,84 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
     click.echo(f"wrote {output}: {len(trace):,} requests in {len(trace.session_ids):,} sessions")
 
 
+@command.command("convert")
+@click.argument("sources", nargs=-1, required=True)
+@_reading
+@click.option(
+    "--to", "to", help="Format to write; by the file's ending otherwise (.parquet native, .jsonl mooncake)."
+)
+@click.option(
+    "--allow-loss", is_flag=True, help="Write even what the format cannot say in full, and say what went."
+)
+@click.option(
+    "--share-heads", is_flag=True, help="Make tools and system prompts of equal length common to sessions."
+)
+@click.option(
+    "--sample", type=click.IntRange(min=1), metavar="SESSIONS", help="Keep so many, stratified by hit band."
+)
+@click.option(
+    "--loop", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Repeat with fresh ids."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="PER_S",
+    help="Session arrivals per second.",
+)
+@click.option(
+    "--cv", type=click.FloatRange(min=0, min_open=True), help="With --rate: a new gamma process of this CV."
+)
+@click.option(
+    "--gap-cap", type=click.FloatRange(min=0), metavar="SECONDS", help="Cut waits to this; recorded."
+)
+@click.option(
+    "--time-scale", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Factor on all times."
+)
+@click.option(
+    "--token-scale", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Factor on all lengths."
+)
+@click.option("-o", "--output", type=_FILE, required=True, help="File to write.")
+def convert(
+    sources: tuple[str, ...], *, output: Path, to: str | None, allow_loss: bool, **given: Any
+) -> None:
+    """Read traces, change them, and write one in another format.
+
+    Several SOURCES are merged. Changes are made in the order of the options above: repair, shared heads,
+    sample, arrivals (--rate), loop, gap cap, time scale, token scale. A format that cannot say all that the
+    trace holds refuses, and names what would be lost.
+
+    \b
+    Examples:
+      pddbench trace convert traces/weka -o weka.parquet
+      pddbench trace convert weka.parquet --to mooncake -o weka.jsonl
+      pddbench trace convert traces/weka --repair --rate 0.1 --cv 2 --token-scale 0.0625 -o small.parquet
+    """
+    from workloads.convert import format_of, write_trace
+    from workloads.transform.steps import Steps, changed
+
+    chosen = to or format_of(output)
+    steps = Steps(
+        share_heads=given["share_heads"],
+        sample=given["sample"],
+        rate_per_s=given["rate"],
+        cv=given["cv"],
+        loop_s=given["loop"],
+        gap_cap_s=given["gap_cap"],
+        time_scale=given["time_scale"],
+        token_scale=given["token_scale"],
+        seed=given["seed"],
+    )
+    trace = changed([_opened(source, given) for source in sources], steps)
+    lost = write_trace(trace, output, format=chosen, allow_loss=allow_loss)
+    for line in (*trace.header.warnings, *(f"lost: {what}" for what in lost)):
+        click.echo(f"note: {line}", err=True)
+    click.echo(f"wrote {output} ({chosen}): {len(trace):,} requests in {len(trace.session_ids):,} sessions")
+
+
 @command.command("presets")
 def presets() -> None:
     """List the generator's presets."""
-    from workloads.generator.presets import PRESETS, preset  # noqa: PLC0415
+    from workloads.generator.presets import PRESETS, preset
 
     for name in PRESETS:
         click.echo(f"{name:15} {preset(name).about}")
@@ -195,7 +269,7 @@ def presets() -> None:
 @command.command("formats")
 def formats() -> None:
     """List the trace formats that can be read and written."""
-    from workloads.formats import READERS, reader  # noqa: PLC0415
+    from workloads.formats import READERS, reader
 
     for name in READERS:
         first = (reader(name).__doc__ or "").split("\n", 1)[0]
@@ -217,7 +291,7 @@ def _shares(text: str | None) -> tuple[float, ...] | None:
 
 
 def _options(given: dict[str, Any]) -> ReadOptions:
-    from workloads.readers.options import ReadOptions, Rows  # noqa: PLC0415
+    from workloads.readers.options import ReadOptions, Rows
 
     return ReadOptions(
         block_size=given["block_size"],
@@ -228,21 +302,21 @@ def _options(given: dict[str, Any]) -> ReadOptions:
 
 
 def _opened(source: str, given: dict[str, Any]) -> Trace:
-    from workloads.formats import open_trace  # noqa: PLC0415
+    from workloads.formats import open_trace
 
     trace = open_trace(source, format=given["format_"], seed=given["seed"], options=_options(given))
     if given["repair"]:
-        from workloads.repair import repair  # noqa: PLC0415
+        from workloads.repair import repair
 
         trace = repair(trace)
     return trace
 
 
 def _print(figures: Any, only: tuple[str, ...] | None = None) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
-    from workloads.statistics.summary import sections  # noqa: PLC0415
+    from workloads.statistics.summary import sections
 
     # A file or a pipe has no width: never cut a figure there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)

@@ -1,4 +1,4 @@
-"""Reads the native Parquet format (workloads.native_format)."""
+"""Native traces: one Parquet file, a row a turn, the prefix tree as links between rows."""
 
 from __future__ import annotations
 
