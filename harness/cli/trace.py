@@ -199,9 +199,6 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
     "--sample", type=click.IntRange(min=1), metavar="SESSIONS", help="Keep so many, stratified by hit band."
 )
 @click.option(
-    "--loop", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Repeat with fresh ids."
-)
-@click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="PER_S",
@@ -209,6 +206,9 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
 )
 @click.option(
     "--cv", type=click.FloatRange(min=0, min_open=True), help="With --rate: a new gamma process of this CV."
+)
+@click.option(
+    "--loop", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Repeat with fresh ids."
 )
 @click.option(
     "--gap-cap", type=click.FloatRange(min=0), metavar="SECONDS", help="Cut waits to this; recorded."
@@ -269,11 +269,12 @@ def presets() -> None:
 @command.command("formats")
 def formats() -> None:
     """List the trace formats that can be read and written."""
+    from workloads.convert import WRITERS
     from workloads.formats import READERS, reader
 
     for name in READERS:
         first = (reader(name).__doc__ or "").split("\n", 1)[0]
-        click.echo(f"{name:12} {first}")
+        click.echo(f"{name:10} {'reads, writes' if name in WRITERS else 'reads':14} {first}")
 
 
 def _given(file: Path | None) -> Path:
