@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -25,8 +26,8 @@ _CONDITION_MET = 4
     "--allow",
     default="",
     metavar="RULE,…",
-    help="Compare although these differ: trace, token-scale, time-scale, load-driver, link-driver, engine, model, "
-    "host, or all.",
+    help="Compare although these differ: trace, token-scale, time-scale, load-driver, link-driver, engine, "
+    "model, host, or all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown and nothing else.")
@@ -64,6 +65,10 @@ def command(
       pddbench compare runs/a runs/b --allow host --markdown >> "$GITHUB_STEP_SUMMARY"
     """
     from reports.render import write_analysis
+
+    # Thousands of small matrix products: more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
     from rich.console import Console
 
     from reports.analysis import Analysis, match_cells

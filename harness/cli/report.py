@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ import click
 @click.option(
     "--recover",
     is_flag=True,
-    help="First turn records that a killed process left unfinished into Parquet, so that every tool reads them.",
+    help="First turn records that a killed process left unfinished into Parquet, for other tools to read.",
 )
 def command(run: Path, *, everything: bool, as_json: bool, html: bool, recover: bool) -> None:
     """Print a run's cells side by side, the first one as the base, and write RUN/report.html.
@@ -32,11 +33,14 @@ def command(run: Path, *, everything: bool, as_json: bool, html: bool, recover: 
       pddbench report runs/quickstart --all --no-html
       pddbench report runs/quickstart --json | jq .answer
     """
-    from reports.render import write_analysis
+    # Thousands of small matrix products: more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
     from rich.console import Console
 
     from reports.analysis import Analysis
     from reports.document import encode
+    from reports.render import write_analysis
     from reports.run import Run
     from reports.shard import finish_abandoned
     from reports.terminal import print_analysis

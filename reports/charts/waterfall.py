@@ -85,8 +85,8 @@ def draw(analysis: Analysis) -> Chart | None:
         "Single requests",
         "The base's fastest, median, P99 and worst request by TTFT, the same request in other modes, and "
         "their own worst, from the send. KV travels beside the stream: with the relay, tokens flow while it "
-        "is on the WAN. Click a bar for the decisions taken for that request. Router and client instants agree "
-        "within their clocks' stated errors.",
+        "is on the WAN. Click a bar for the decisions taken for that request. Router and client instants "
+        "agree within their clocks' stated errors.",
         {
             "data": traces,
             "layout": layout(

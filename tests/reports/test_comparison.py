@@ -66,7 +66,7 @@ def test_false_alarms_and_finds_over_ten_seeds(runs: Path) -> None:
 def test_sessions_of_another_trace_are_not_paired(runs: Path) -> None:
     a = replace(SMALL, trace_seed=1, trace_digest="one").write(runs / "a")
     b = replace(SMALL, trace_seed=2, trace_digest="two").write(runs / "b")
-    with pytest.raises(ReportError, match="replayed another trace.*--allow trace"):
+    with pytest.raises(ReportError, match=r"replayed another trace.*--allow trace"):
         Analysis.of_cells([(a, "pdd"), (b, "pdd")])
     analysis = Analysis.of_cells([(a, "pdd"), (b, "pdd")], allow=["trace"])
     assert not analysis.comparisons[0].paired
@@ -154,7 +154,7 @@ def test_cells_are_matched_by_name(two_modes: Run, runs: Path) -> None:
     assert [cell for _, cell in groups[0]] == ["xdc", "pdd"]
     with pytest.raises(ReportError, match="no cell 'pd'; cells: xdc, pdd"):
         match_cells([f"{two_modes.path}:pd", str(single.path)])
-    with pytest.raises(ReportError, match="say which cell: .*:xdc"):
+    with pytest.raises(ReportError, match=r"say which cell: .*:xdc"):
         match_cells([str(two_modes.path), f"{single.path}:pdd"])
 
 

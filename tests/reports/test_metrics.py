@@ -15,10 +15,11 @@ from reports.frame import Frame
 from reports.metric import PerRep, PerRequest, PerToken, Share
 from reports.metric_table import METRICS, formula, metric
 from reports.run import Run
-from reports.schema import TABLES
+from reports.schema import REQUESTS, TABLES
 from reports.sides import open_sides
 from reports.slo import good_requests, objective
 from reports.token_scan import scan_tokens
+from reports.writer import TableWriter
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +130,6 @@ def test_shares_and_rates_equal_the_rows(two_modes: Run, frame: Frame, rows: pd.
 
 
 def test_unreported_hits_are_null_not_zero(tmp_path: Path) -> None:
-    from reports.schema import REQUESTS
-    from reports.writer import TableWriter
-
     run = FakeRun(cells=("pdd",), sessions=2, turns=2, reps=1).write(tmp_path / "run")
     rows = run.table("requests").drop_columns(["cell", "rep"]).to_pylist()
     for row in rows:
