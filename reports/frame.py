@@ -65,6 +65,20 @@ class Frame:
             parent=self,
         )
 
+    @property
+    def whole(self) -> Frame:
+        """All requests of the cell."""
+        if self.rows is None:
+            return self
+        return Frame(
+            self.columns,
+            slo=self.slo,
+            windows_s=self.windows_s,
+            groups=self.all_groups,
+            group_count=self.group_count,
+            cost_per_hour=self.cost_per_hour,
+        )
+
     def client(self, name: str) -> Floats:
         """A column of 'requests'."""
         self.accessed.add(f"requests.{name}")

@@ -82,12 +82,15 @@ class Share(Metric):
             return None
         above, below = terms
         if isinstance(below, float):
-            return self._rate(frame, above, below)
+            # A window is spent on all requests, also on those that are left out of a pairing.
+            return self._rate(frame.whole, below)
         return sums(frame, above, below)
 
-    @staticmethod
-    def _rate(frame: Frame, above: Floats, below: float) -> Ratio:
-        ratio = sums(frame, above, np.ones(len(above)))
+    def _rate(self, frame: Frame, below: float) -> Ratio | None:
+        terms = self.terms(frame)
+        if terms is None:
+            return None
+        ratio = sums(frame, terms[0], np.ones(len(frame)))
         # A repetition has its share of the constant by its share of the measured time.
         part = np.zeros(len(ratio.rep_numerator))
         for rep, window_s in frame.windows_s.items():

@@ -17,6 +17,8 @@ from reports.run import Run
 
 _WIDEST: Final = 3
 """More cells than this are rows of a short table; all figures of them need a wide terminal."""
+_NARROW: Final = 100
+"""Terminals of fewer columns get the changes without their intervals."""
 _SHORT: Final = (
     "ttft_p50",
     "ttft_p90",
@@ -55,7 +57,7 @@ def print_analysis(analysis: Analysis, console: Console, *, everything: bool = F
     if len(analysis.sides) > _WIDEST:
         console.print(_by_cell(analysis))
     if len(analysis.sides) <= _WIDEST or everything:
-        console.print(_table(analysis, everything=everything))
+        console.print(_table(analysis, everything=everything, narrow=console.width < _NARROW))
     _print_notes(analysis, console)
 
 
@@ -75,9 +77,9 @@ def _print_head(analysis: Analysis, console: Console) -> None:
             console.print(Text(f"  ✗ {reason}", style="red"))
 
 
-def _table(analysis: Analysis, *, everything: bool) -> Table:
+def _table(analysis: Analysis, *, everything: bool, narrow: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for index, side in enumerate(analysis.sides):
         repeats = len({s.run.path for s in analysis.sides}) > 1
         name = f"{side.run.path.name}:{side.cell.name}" if repeats else side.cell.name
@@ -86,7 +88,7 @@ def _table(analysis: Analysis, *, everything: bool) -> Table:
         head = f"{name}\n[dim]n = {size}, {reps} rep{'s' if reps != 1 else ''}[/]"
         table.add_column(head, justify="right")
         if index:
-            table.add_column("change\n[dim]95 % interval[/]", justify="right")
+            table.add_column("change" if narrow else "change\n[dim]95 % interval[/]", justify="right")
             table.add_column("\n[dim]adj. p[/]", justify="right")
     section = ""
     for index, figure in enumerate(analysis.figures[0]):
@@ -96,7 +98,11 @@ def _table(analysis: Analysis, *, everything: bool) -> Table:
         begun = figure.metric.name
         cells = [_label(figure), _value(row[0])]
         for comparison, other in zip(analysis.comparisons, row[1:], strict=True):
-            cells += [_value(other), _change(comparison.rows[index]), _p(comparison.rows[index])]
+            cells += [
+                _value(other),
+                _change(comparison.rows[index], narrow=narrow),
+                _p(comparison.rows[index]),
+            ]
         if section and begun.split("_")[0] != section.split("_", maxsplit=1)[0] and everything:
             table.add_section()
         section = begun
@@ -144,8 +150,10 @@ def _value(figure: Figure) -> Text:
     return text
 
 
-def _change(row: Row) -> Text:
+def _change(row: Row, *, narrow: bool) -> Text:
     text = Text(verdict_mark(row), style=_STYLES[row.verdict])
+    if narrow:
+        return text
     around = numbers.change_interval(row.change, row.base.metric)
     if row.verdict is Verdict.NOT_SIGNIFICANT:
         seen = numbers.detectable(row.change, row.base.estimate, row.base.metric)

@@ -1,5 +1,8 @@
 """May the figures of a run be used? What the runner found, and what the records themselves say.
 
+The runner judges each repetition by the experiment's own bounds when it ends; the bounds here are for
+repetitions that never came to that, and for what can only be said of records.
+
 A *reason* makes the run invalid: its figures answer another question than was asked. A *caution* is
 printed with the figures. Every line names what was seen and the bound.
 """
@@ -37,8 +40,8 @@ def judge(run: Run) -> Validity:
     cautions = list(run.info.validity.cautions)
     for cell in run.cells:
         found = judge_cell(run, cell.name)
-        reasons += [f"{cell.name}: {reason}" for reason in found.reasons]
-        cautions += [f"{cell.name}: {caution}" for caution in found.cautions]
+        reasons += [_placed(cell.name, reason) for reason in found.reasons]
+        cautions += [_placed(cell.name, caution) for caution in found.cautions]
     reasons[:0] = _whole(run)
     if sum(sorted(c.error_ns for c in run.info.clocks)[-2:]) > CLOCK_ERROR_MS * 1e6:
         cautions.append(f"clocks of two processes may differ by more than {CLOCK_ERROR_MS:g} ms")
@@ -57,16 +60,28 @@ def judge_cell(run: Run, cell: str) -> Validity:
     for rep in run.info.reps:
         if rep.cell == cell:
             reasons += [f"rep {rep.rep}: {reason}" for reason in rep.validity.reasons]
-            cautions += [f"rep {rep.rep}: {caution}" for caution in rep.validity.cautions]
+            cautions += [
+                f"rep {rep.rep}: {caution}"
+                for caution in rep.validity.cautions
+                if caution not in run.info.validity.cautions
+            ]
             valid = valid and rep.validity.valid
     columns = Columns(run, cell)
     if columns.rows:
         frame = Frame(columns, slo=run.info.slo, windows_s={})
-        reasons += _reasons(frame)
+        told = {rep.rep for rep in run.info.reps if rep.cell == cell}
+        untold = ~np.isin(frame.reps, list(told))
+        if untold.any():
+            reasons += _reasons(frame.chosen(untold))
         cautions += _cautions(frame) + _steadiness(frame) + _lag(run, cell)
     else:
         reasons.append("no measured requests")
     return Validity(valid and not reasons, tuple(reasons), tuple(cautions))
+
+
+def _placed(cell: str, line: str) -> str:
+    """`pdd rep 0: …` or `pdd: …`: as the runner says it, so that a line is not told twice."""
+    return f"{cell} {line}" if line.startswith("rep ") else f"{cell}: {line}"
 
 
 def _whole(run: Run) -> list[str]:

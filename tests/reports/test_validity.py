@@ -53,7 +53,7 @@ def test_reasons_of_the_runner_are_kept_with_their_place(runs: Path) -> None:
     msgspec.structs.replace(run.info, reps=(rep,)).write(run.path)
     verdict = judge(Run.open(run.path))
     assert not verdict.valid
-    assert verdict.reasons == ("pdd: rep 0: a_to_b carried 43 % of the profile's rate",)
+    assert verdict.reasons == ("pdd rep 0: a_to_b carried 43 % of the profile's rate",)
 
 
 def edited(run: Run, change: object) -> Run:
