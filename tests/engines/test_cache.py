@@ -148,3 +148,14 @@ def test_extending_beyond_memory_is_refused(make_engine):
     engine.extend(1, ids[:100])
     drain(engine)
     assert engine.length(1) == 100
+
+
+def test_stopping_gives_unused_room_back(make_engine):
+    engine = make_engine(capacity_tokens=100)
+    ids = prompt(engine, 90)
+    engine.open(1, ids[:20])
+    engine.extend(1, ids)
+    with pytest.raises(NoCapacity):
+        engine.open(2, prompt(engine, 40, seed=1))
+    engine.stop(1)
+    assert engine.open(2, prompt(engine, 40, seed=1)) == 0

@@ -133,6 +133,7 @@ def test_any_course_gives_the_answer_of_one_worker(make_engine, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(10, 18))
 def test_hundreds_of_courses_give_the_answers_of_one_worker(make_engine, seed):
     pipeline = _compare(make_engine, seed, requests=50)

@@ -32,6 +32,7 @@ class LlamaContext:
         self._context = self._create(model, options, n_batch)
         self._memory = abi.lib.llama_get_memory(self._context)
         self._held = [0] * n_slots
+        self._snapshot: tuple[int, State] | None = None
         self._allocate_batch(n_slots, n_batch)
         self._layout = learn_layout(self._probe())
         build = f"{abi.WHEEL} {abi.WHEEL_VERSION}"
@@ -79,15 +80,15 @@ class LlamaContext:
         return samples
 
     def read(self, slot: int, p0: int, p1: int) -> bytes:
-        return self._state(slot).cut(p0, p1)
+        return self._state(slot, p1).cut(p0, p1)
 
     def write(self, slot: int, p0: int, p1: int, payload: memoryview) -> None:
         state = State(self._layout, slot, p1)
         state.put(p0, p1, payload)
-        before = self._state(slot) if p0 else None
+        before = self._state(slot, p0) if p0 else None
         if before is not None:
             for old, new in zip(before.parts(), state.parts(), strict=True):
-                new[:, :p0] = old
+                new[:, :p0] = old[:, :p0]
         state.write_headers()
         if not self._set(slot, state):
             # A refused state leaves the slot empty.
@@ -95,8 +96,11 @@ class LlamaContext:
                 raise EngineError(f"llama.cpp refused slot {slot}'s own state: {abi.last_error()}")
             raise KvMismatch(f"llama.cpp refused the state of [{p0}, {p1}): {abi.last_error()}")
         self._held[slot] = p1
+        self._snapshot = (slot, state)
 
     def truncate(self, slot: int, length: int) -> None:
+        if self._snapshot is not None and self._snapshot[0] == slot and self._snapshot[1].tokens > length:
+            self._snapshot = None
         if length < self._held[slot]:
             abi.lib.llama_memory_seq_rm(self._memory, slot, length, _EVERYTHING)
             self._held[slot] = length
@@ -163,13 +167,18 @@ class LlamaContext:
         self.truncate(0, 0)
         return out.tobytes()
 
-    def _state(self, slot: int) -> State:
+    def _state(self, slot: int, tokens: int) -> State:
+        """The state of a slot, of its first `tokens` positions at least. What was read or written last is
+        kept, because KV of held positions does not change and transfers go on piece by piece."""
+        if self._snapshot is not None and self._snapshot[0] == slot and self._snapshot[1].tokens >= tokens:
+            return self._snapshot[1]
         state = State(self._layout, slot, self._held[slot])
         n = len(state.buffer)
         got = abi.lib.llama_state_seq_get_data_ext(self._context, self._pointer(state.buffer), n, slot, 0)
         if got != n:
             raise EngineError(f"llama.cpp wrote {got} bytes of slot {slot}'s state, expected {n}")
         state.check_positions()
+        self._snapshot = (slot, state)
         return state
 
     def _set(self, slot: int, state: State) -> bool:

