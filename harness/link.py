@@ -42,8 +42,8 @@ class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Gilbert-Elliott: chance per packet to leave it."""
     rate_mbit: float | None = None
     queue_packets: int | None = None
-    """Packets the bottleneck holds, those in flight not counted; None sizes it so that the windows of 16 TCP
-    flows fit (see `docs/wan.md`)."""
+    """Full-size packets the bottleneck holds, those in flight not counted. None: room for the windows of 16 TCP
+    flows (see `docs/wan.md`)."""
     reorder_pct: float = 0.0
     duplicate_pct: float = 0.0
     corrupt_pct: float = 0.0

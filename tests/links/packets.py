@@ -16,7 +16,10 @@ REACH = str(Path(__file__).with_name("reach.py"))
 
 
 class PacketConformance(LinkConformance):
-    def datagrams(self, line, profile, count, interval_ms=1.0):
+    interval_ms = 1.0
+    """Between datagrams: what this machine's interpreter can keep up with."""
+
+    def datagrams(self, line, profile, count, interval_ms=None):
         """Sends numbered datagrams from A to B. Answers the arrivals, (number, one-way ms, intact), how many
         packets that way were dropped meanwhile, and of these by the full queue."""
 
@@ -24,7 +27,7 @@ class PacketConformance(LinkConformance):
             link = line.link
             await link.apply(profile)
             before = (await link.sample())[0]
-            arguments = [link.host(Cluster.B), str(count), str(interval_ms)]
+            arguments = [link.host(Cluster.B), str(count), str(interval_ms or self.interval_ms)]
             sink, source = [
                 await asyncio.create_subprocess_exec(
                     *link.command_prefix(cluster),
@@ -65,7 +68,7 @@ class PacketConformance(LinkConformance):
     def test_burst_loss_comes_in_bursts_of_the_mean_length(self, line):
         """Gilbert-Elliott: 2 % in, 25 % out: 7.4 % lost, bursts of 4 packets."""
         profile = self.one_way(delay_ms=1, burst_loss_enter_pct=2, burst_loss_leave_pct=25)
-        arrived, *_ = self.datagrams(line, profile, 4000, interval_ms=0.5)
+        arrived, *_ = self.datagrams(line, profile, 4000)
         numbers = {number for number, *_ in arrived}
         bursts = "".join("." if n in numbers else "x" for n in range(4000)).split(".")
         lengths = [len(burst) for burst in bursts if burst]
@@ -83,12 +86,12 @@ class PacketConformance(LinkConformance):
         measure(body, lambda q: abs(q[1] - 30) <= 1.5 and 4.5 <= q[2] - q[0] <= 9.5)
 
     def test_jitter_keeps_the_order_of_a_dense_stream(self, line):
-        arrived, *_ = self.datagrams(line, self.one_way(delay_ms=30, jitter_ms=10), 1000, interval_ms=1)
+        arrived, *_ = self.datagrams(line, self.one_way(delay_ms=30, jitter_ms=10), 1000)
         assert [n for n, *_ in arrived] == sorted(n for n, *_ in arrived)
 
     def test_reorder_lets_the_asked_share_overtake(self, line):
-        arrived, *_ = self.datagrams(line, self.one_way(delay_ms=20, reorder_pct=10), 2000)
-        early = sum(1 for _, ms, _ in arrived if ms < 10)
+        arrived, *_ = self.datagrams(line, self.one_way(delay_ms=100, reorder_pct=10), 2000)
+        early = sum(1 for _, ms, _ in arrived if ms < 60)
         print("overtook, %:", 100 * early / len(arrived))
         assert abs(100 * early / len(arrived) - 10) <= 2.5
         assert len(arrived) == 2000
@@ -101,8 +104,8 @@ class PacketConformance(LinkConformance):
         assert abs(100 * (1 - len(arrived) / 2000) - 5) <= 1.5
 
     def test_a_short_queue_drops_and_says_so(self, line):
-        profile = self.one_way(delay_ms=1, rate_mbit=1, queue_packets=5)
-        arrived, dropped, queue_dropped = self.datagrams(line, profile, 400, interval_ms=0.2)
+        profile = self.one_way(delay_ms=1, rate_mbit=0.1, queue_packets=2)
+        arrived, dropped, queue_dropped = self.datagrams(line, profile, 400)
         assert len(arrived) < 400
         assert dropped >= queue_dropped >= 400 - len(arrived)
 

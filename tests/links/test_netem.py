@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.links.packets import PacketConformance
+
+GUEST = "User Mode Linux" in Path("/proc/cpuinfo").read_text()
+"""Both ends and the middle on one slow CPU: the shaping is exact there, the traffic must be light."""
 
 pytestmark = [pytest.mark.netem, pytest.mark.timeout(300)]
 
@@ -13,6 +18,7 @@ class TestNetem(PacketConformance):
     driver = "netem"
     rtt_tolerance_ms = 1.0
     delays_ms = (1, 10, 75)
-    rates_mbit = (50,)
+    rates_mbit = (10, 20) if GUEST else (50, 200, 500)
     rate_seconds = 5.0
+    interval_ms = 4.0 if GUEST else 1.0
     byte_overhead = (1.0, 1.1)

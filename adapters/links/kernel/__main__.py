@@ -47,7 +47,7 @@ async def main(driver: str, seed: int, privilege: str) -> None:
                     "qdiscs": "netem (delay, loss) > tbf (rate, queue), on both ports of a bridge",
                     "burst_ms": str(middle.burst_ms),
                     "mtu": str(ports.MTU),
-                    "offloads": "off: no packet is larger than the MTU",
+                    "offloads": f"off: {', '.join(ports.OFF)}",
                     "niceness": niceness,
                     "namespaces": privilege,
                     "seed": str(seed),

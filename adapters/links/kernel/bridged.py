@@ -49,7 +49,7 @@ class BridgedMiddle:
             for port, end in zip(_PORTS, (a, b), strict=True):
                 netlink.link("add", ifname=port, kind="veth", peer={"ifname": _END, "net_ns_fd": end})
         for port in _PORTS:
-            ports.single_packets(port)
+            ports.plain_packets(port)
         ports.join(ports.bridge(_PORTS), _PORTS)
         self._towards_a, self._towards_b = (
             Shaper(port, mtu=ports.MTU, burst_ms=self.burst_ms, seed=self._seed + i)

@@ -13,39 +13,18 @@ import select
 import sys
 import traceback
 import tty
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
-from adapters.links.kernel.syscalls import load_module, mount, power_off
+from adapters.links.kernel.guest_modules import load
+from adapters.links.kernel.syscalls import mount, power_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULES: Final = "/usr/lib/uml/modules"
-_LOADED: Final = {
-    # The bridge needs symbols of ipv6, but a boot with it enabled often passes no traffic.
-    "net/ipv6/ipv6": "disable=1",
-    "net/bridge/bridge": "",
-    "net/sched/sch_netem": "",
-    "net/sched/sch_tbf": "",
-}
 PORTS: Final = ("vec0", "vec1")
 """Towards A and towards B."""
 
 SILENCE_S: Final = 20.0
-
-
-def prepare() -> None:
-    """What a kernel does not do for its init."""
-    mount("proc", "/proc", "proc")
-    mount("sys", "/sys", "sysfs")
-    base = Path(MODULES, platform.release())
-    requirements = dict(line.split(":") for line in (base / "modules.dep").read_text().splitlines())
-    for name, parameters in _LOADED.items():
-        path = f"kernel/{name}.ko"
-        for required in reversed(requirements[path].split()):
-            load_module(str(base / required), "")
-        load_module(str(base / path), parameters)
 
 
 def serve(seed: int, burst_ms: float) -> None:
@@ -111,7 +90,11 @@ def main() -> None:
     try:
         # The console is a terminal: without echo, and lines of any length.
         tty.setraw(0)
-        prepare()
+        mount("proc", "/proc", "proc")
+        mount("sys", "/sys", "sysfs")
+        load()
+        # Else a flood of packets keeps the orders waiting for seconds.
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
         serve(int(sys.argv[1]), float(sys.argv[2]))
     except BaseException:  # noqa: BLE001 - an init that raises is a kernel panic; this is told instead
         traceback.print_exc()
