@@ -221,19 +221,17 @@ class _ExperimentRun:
         )
 
     def _write_end(self, state: RunState) -> None:
-        reasons = [f"{r.cell} rep {r.rep}: {reason}" for r in self._reps for reason in r.validity.reasons]
+        reasons: tuple[str, ...] = ()
         if state is not RunState.COMPLETE:
-            reasons.append(
-                f"the run is {state}: it has {len(self._reps)} of "
-                f"{len(self._cells) * self._experiment.repetitions} cell repetitions"
-            )
-        cautions = list(dict.fromkeys(c for r in self._reps for c in r.validity.cautions))
+            total = len(self._cells) * self._experiment.repetitions
+            reasons = (f"the run is {state}: it has {len(self._reps)} of {total} cell repetitions",)
+        valid = not reasons and all(rep.validity.valid for rep in self._reps)
         self._info = msgspec.structs.replace(
             self._info,
             state=state,
             ended_ns=self._now_ns(),
             cells=self._cell_infos(),
-            validity=Validity(not reasons, tuple(reasons), tuple(cautions)),
+            validity=Validity(valid, reasons),
             emulated=any(e.emulated for r in self._records for e in r.engines.values()),
         )
         self._info.write(self._run_dir)

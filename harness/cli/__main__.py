@@ -1,0 +1,6 @@
+"""`python -m harness.cli` is `pddbench`."""
+
+from harness.cli import main
+
+if __name__ == "__main__":
+    main()
