@@ -60,13 +60,13 @@ def command(
       pddbench selftest --rate 305 --seconds 20 --max-lateness-ms 0.5
       pddbench selftest --json | jq .ttft_error.p99_ms
     """
-    import tempfile  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
+    import tempfile
+    from pathlib import Path
 
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
-    from harness.loadgen.calibration import Scenario, measure  # noqa: PLC0415
-    from harness.loadgen.job import PoissonArrivals  # noqa: PLC0415
+    from harness.loadgen.calibration import Scenario, measure
+    from harness.loadgen.job import PoissonArrivals
 
     scenario = Scenario(
         name="selftest",
@@ -104,8 +104,8 @@ def command(
 def _print(
     result: Calibration, bounds: tuple[tuple[str, Error, float | None], ...], exceeded: list[str]
 ) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title="errors of the instrument (ms)", title_justify="left")
     for column in ("", "p50", "p99", "p99.9", "max", "bound (p99)"):

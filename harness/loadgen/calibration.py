@@ -163,11 +163,26 @@ def one_turn_plan(sessions: int, *, prompt_tokens: int, output_tokens: int) -> R
         for number in range(sessions)
     )
     header = PlanHeader(
-        trace=_CELL, trace_format="calibration", digest="", block_size=prompt_tokens, vocabulary=_VOCABULARY, seed=0,
-        salt="", token_scale=1.0, time_scale=1.0, gap_cap_ns=None, sessions=sessions, turns=sessions,
-        dropped_sessions=0, dropped_turns=0, max_context_tokens=None, prefix_known=True, expected_request_hit=0.0,
-        expected_token_hit=0.0, warnings=(),
-    )  # fmt: skip
+        trace=_CELL,
+        trace_format="calibration",
+        digest="",
+        block_size=prompt_tokens,
+        vocabulary=_VOCABULARY,
+        seed=0,
+        salt="",
+        token_scale=1.0,
+        time_scale=1.0,
+        gap_cap_ns=None,
+        sessions=sessions,
+        turns=sessions,
+        dropped_sessions=0,
+        dropped_turns=0,
+        max_context_tokens=None,
+        prefix_known=True,
+        expected_request_hit=0.0,
+        expected_token_hit=0.0,
+        warnings=(),
+    )
     return ReplayPlan(header, made)
 
 

@@ -25,6 +25,7 @@ WRITE: Final = 4  # EPOLLOUT
 
 _READ_HANGUP: Final = 0x2000  # EPOLLRDHUP: idle connections learn at once that the server has left
 _BATCH: Final = 64  # sockets per poll: what is due waits for no more than this many reads
+_DUE_BATCH: Final = 32  # due callbacks run before the sockets are looked at again
 _MANY: Final = 8  # ready sockets after which it pays to poll again before going back to the hub
 _MAX_IDLE: Final = 4096  # pieces of idle work waiting; under full load it simply is not done ahead
 _ROUNDS: Final = 16  # polls per drain, then the hub's other watchers get their turn
@@ -91,9 +92,15 @@ class Schedule:
         return True
 
     def _run_due(self) -> int:
-        """Run all that is due; returns the next due instant, 0 when there is none."""
+        """Run what is due, a bounded number; returns the next due instant, 0 when there is none.
+
+        Bounded, because a schedule that has fallen behind must not keep the sockets from being read: answers
+        would age, their connections would not come free, and every late request would open one more.
+        """
         heap = self._heap
-        while heap:
+        for _ in range(_DUE_BATCH):
+            if not heap:
+                return 0
             due_ns, _, timer = heap[0]
             if timer.callback is None:
                 heapq.heappop(heap)
@@ -105,7 +112,7 @@ class Schedule:
             self.worst_lag_ns = max(self.worst_lag_ns, late_ns)
             callback, timer.callback = timer.callback, None
             callback()
-        return 0
+        return heap[0][0] if heap else 0
 
 
 class EpollReactor(Schedule):

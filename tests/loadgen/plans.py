@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 import numpy as np
 
 
@@ -43,10 +44,18 @@ def chained(
     session_id: str, turns: int, *, start_ns: int = 0, delay_ns: int = 0, output_tokens: int = 4
 ) -> Session:
     """Each turn continues the one before with its live answer."""
-    made = [Turn(0, 8, output_tokens)]
-    for index in range(1, turns):
-        made.append(
-            Turn(index, 3, output_tokens, after=(index - 1,), delay_ns=delay_ns, base=index - 1, kept_tokens=10**6,
-                 keeps_answer=True)
-        )  # fmt: skip
-    return Session(session_id, start_ns, tuple(made))
+    first = Turn(0, 8, output_tokens)
+    rest = (
+        Turn(
+            index,
+            3,
+            output_tokens,
+            after=(index - 1,),
+            delay_ns=delay_ns,
+            base=index - 1,
+            kept_tokens=10**6,
+            keeps_answer=True,
+        )
+        for index in range(1, turns)
+    )
+    return Session(session_id, start_ns, (first, *rest))
