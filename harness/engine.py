@@ -41,8 +41,8 @@ class EngineInfo(msgspec.Struct, frozen=True):
     kv_bytes_per_token: float
     emulated: bool = False
     block_tokens: int = 1
-    """KV moves in whole blocks of so many positions: a range that is cut elsewhere takes the blocks it touches
-    along, so cut at multiples."""
+    """KV moves in whole blocks of so many positions: a range that is cut elsewhere takes along the blocks it
+    touches, so cut at multiples."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,14 +221,21 @@ class KvPiece(msgspec.Struct, frozen=True):
     data: bytes
 
 
+KvSink: TypeAlias = Callable[[KvPiece], None]
+
+
 @runtime_checkable
 class StreamsKv(Protocol):
     """An engine whose KV can leave before a step is over: layer by layer, as they are computed. Optional."""
 
-    def follow_kv(self, seq: SeqId, sink: Callable[[KvPiece], None] | None) -> int:
+    def follow_kv(self, seq: SeqId, sink: KvSink) -> int:
         """From the next step on, call `sink` from inside `step` with the KV of every position computed for
-        `seq`; None ends it, as closing does. Returns the positions held now. What is found in the cache
-        instead of computed (now or later) is not told: export it."""
+        `seq`, besides those who follow already. Returns the positions held now. What is found in the cache
+        instead of computed (now or later) is not told: export it. Raises EngineError when not open."""
+        ...
+
+    def unfollow_kv(self, seq: SeqId, sink: KvSink) -> None:
+        """End it. Closing ends it as well; idempotent."""
         ...
 
 

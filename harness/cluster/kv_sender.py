@@ -18,6 +18,7 @@ import aiohttp
 from harness.cluster import messages as msg
 from harness.cluster.engine_thread import EngineThread
 from harness.cluster.frame import FrameError, pack_ids
+from harness.cluster.kv_feed import KvFeed, Segment
 from harness.cluster.kv_pool import KvPool, Lease
 from harness.cluster.progress import ProgressBoard
 from harness.engine import EngineError
@@ -140,11 +141,11 @@ class KvSender:
             await self._push(lease, begin, pack_ids(ids))
             try:
                 position = action.p0
-                while position < action.p1:
-                    held = await self._board.beyond(action.source_seq, position, self._stall_s)
-                    end = min(held, action.p1, position + self._segment_tokens)
-                    await self._send_segment(transfer, lease, position, end)
-                    position = end
+                async with self._feed(action) as feed:
+                    while position < action.p1:
+                        segment = await feed.next(position)
+                        await self._send_segment(transfer, lease, segment)
+                        position = segment.p1
                 await self._push(lease, msg.KvEnd(action.work))
             except asyncio.CancelledError:
                 with contextlib.suppress(OSError, TimeoutError):
@@ -154,16 +155,25 @@ class KvSender:
             await self._await_ack(lease, action.work)
             lease.clean = True
 
-    async def _send_segment(self, transfer: _Transfer, lease: Lease, p0: int, p1: int) -> None:
-        seq = transfer.action.source_seq
-        blob = memoryview(await self._thread.call(lambda: self._thread.engine.export_kv(seq, p0, p1)))
-        parts = max(1, -(-len(blob) // PART_BYTES))
+    async def _send_segment(self, transfer: _Transfer, lease: Lease, segment: Segment) -> None:
+        size = segment.blob_bytes
+        parts = max(1, -(-size // PART_BYTES))
         for part in range(parts):
             await lease.turn()
-            piece = blob[part * PART_BYTES : (part + 1) * PART_BYTES]
-            segment = msg.KvSegment(transfer.action.work, p0, p1, part, parts, len(blob))
-            await self._push(lease, segment, piece)
+            end = min(size, (part + 1) * PART_BYTES)
+            piece = await segment.piece(part * PART_BYTES, end, self._stall_s)
+            work = transfer.action.work
+            await self._push(lease, msg.KvSegment(work, segment.p0, segment.p1, part, parts, size), piece)
             transfer.sent_bytes += len(piece)
+
+    def _feed(self, action: act.Transfer) -> KvFeed:
+        return KvFeed(
+            self._thread,
+            self._board,
+            action,
+            segment_tokens=self._segment_tokens,
+            stall_s=self._stall_s,
+        )
 
     async def _push(self, lease: Lease, message: msg.Message, body: bytes | memoryview = b"") -> None:
         async with asyncio.timeout(self._stall_s):

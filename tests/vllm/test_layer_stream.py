@@ -75,12 +75,18 @@ def test_following_begins_where_it_is_asked_for_and_ends_when_told(engines):
     p.open(1, ids)
     p.extend(1, ids[:399])
     p.step()
-    pieces = []
+    pieces, others = [], []
     held = p.follow_kv(1, pieces.append)
-    assert held == 96
+    also = others.append
+    assert p.follow_kv(1, also) == held == 96
     p.step()
-    p.follow_kv(1, None)
+    p.unfollow_kv(1, also)
+    p.step()
+    assert (len(others), len(pieces)) == (2, 4)
+    p.unfollow_kv(1, pieces.append)
+    p.unfollow_kv(1, pieces.append)
     drain(p)
+    pieces = pieces[:2]
     assert list(blobs(pieces)) == [(96, 192)]
     assert blobs(pieces)[96, 192] == p.export_kv(1, 96, 192)
     p.close(1, keep=False)

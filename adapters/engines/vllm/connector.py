@@ -80,7 +80,7 @@ class PddConnector(KVConnectorBase_V1):  # type: ignore[misc]
         plan, self._plan = self._plan, Plan()
         for request_id, n in scheduler_output.num_scheduled_tokens.items():
             job = self._jobs.get(request_id)
-            if job is not None and job.stream is not None:
+            if job is not None and job.stream is not None and job.stream.sinks:
                 p0 = job.counted  # what the steps before have computed, or what was there
                 first, last = p0 // self._block_tokens, -(-(p0 + n) // self._block_tokens)
                 block_ids = self._manager.get_block_ids(request_id)[0][first:last]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from adapters.engines.vllm import installation
 from adapters.engines.vllm.job import Job
 from adapters.engines.vllm.layer_stream import LayerStream
 from adapters.engines.vllm.source_counts import SourceCounts
-from harness.engine import Decode, Engine, EngineOptions, Extended, KvPiece, Output, SeqId
+from harness.engine import Decode, Engine, EngineOptions, Extended, KvSink, Output, SeqId
 
 if TYPE_CHECKING:
     from adapters.engines.vllm.core import Core
@@ -60,15 +59,23 @@ class VllmEngine(SlotEngine):
         if seq not in self._jobs:
             self._submit(self._open[seq])
 
-    def follow_kv(self, seq: SeqId, sink: Callable[[KvPiece], None] | None) -> int:
+    def follow_kv(self, seq: SeqId, sink: KvSink) -> int:
         """See `harness.engine.StreamsKv`."""
         sequence = self._usable(seq)
-        self._streams.pop(seq, None)
-        if sink is not None:
-            self._streams[seq] = LayerStream(seq, self._info.layout_hash, self._store.n_layers, sink)
+        stream = self._streams.get(seq)
+        if stream is None:
+            stream = LayerStream(seq, self._info.layout_hash, self._store.n_layers)
+            self._streams[seq] = stream
+        stream.sinks.append(sink)
         if seq in self._jobs:
-            self._jobs[seq].stream = self._streams.get(seq)
+            self._jobs[seq].stream = stream
         return sequence.slot.held
+
+    def unfollow_kv(self, seq: SeqId, sink: KvSink) -> None:
+        """See `harness.engine.StreamsKv`."""
+        stream = self._streams.get(seq)
+        if stream is not None and sink in stream.sinks:
+            stream.sinks.remove(sink)
 
     def stop(self, seq: SeqId) -> None:
         self._abort(self._sequence(seq))

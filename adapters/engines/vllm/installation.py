@@ -38,6 +38,7 @@ def prepare(threads: int) -> None:
         "HF_HUB_OFFLINE": "1",  # models are files here; nothing is fetched at run time
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is the worker's own
         "TORCHDYNAMO_DISABLE": "1",
     }.items():
         os.environ.setdefault(name, value)

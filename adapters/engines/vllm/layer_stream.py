@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 
 from adapters.engines import envelope
-from harness.engine import KvPiece, SeqId
+from harness.engine import KvPiece, KvSink, SeqId
 
 
 class LayerStream:
     """Wraps a step's layers so that together they are the blob that `export_kv` would have given."""
 
-    def __init__(self, seq: SeqId, layout_hash: str, n_layers: int, sink: Callable[[KvPiece], None]) -> None:
+    def __init__(self, seq: SeqId, layout_hash: str, n_layers: int) -> None:
         self._seq = seq
         self._layout_hash = layout_hash
         self._n_layers = n_layers
-        self._sink = sink
+        self.sinks: list[KvSink] = []
         self._crc = 0
 
     def send(self, layer: int, p0: int, p1: int, data: bytes) -> None:
@@ -28,4 +27,6 @@ class LayerStream:
             data = envelope.header(self._layout_hash, p0, p1, payload_bytes) + data
         if layer == self._n_layers - 1:
             data += envelope.trailer(self._crc)
-        self._sink(KvPiece(self._seq, p0, p1, layer, self._n_layers, blob_bytes, data))
+        piece = KvPiece(self._seq, p0, p1, layer, self._n_layers, blob_bytes, data)
+        for sink in self.sinks:
+            sink(piece)
