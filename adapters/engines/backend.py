@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Compute one batch; one entry a row, a Sample where the row has `decode`. Raises ComputeError."""
         ...
 
-    def read(self, slot: int, p0: int, p1: int) -> bytes:
+    def read(self, slot: int, p0: int, p1: int) -> bytes | memoryview:
         """Payload of the KV of [p0, p1)."""
         ...
 

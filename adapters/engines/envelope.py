@@ -34,7 +34,7 @@ def trailer(crc: int) -> bytes:
     return _TRAILER.pack(crc)
 
 
-def seal(layout_hash: str, p0: int, p1: int, payload: bytes) -> bytes:
+def seal(layout_hash: str, p0: int, p1: int, payload: bytes | memoryview) -> bytes:
     """Wrap the KV of positions [p0, p1)."""
     before = header(layout_hash, p0, p1, len(payload))
     return b"".join((before, payload, trailer(zlib.crc32(payload))))

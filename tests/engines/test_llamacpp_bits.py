@@ -88,8 +88,8 @@ def test_logits_after_import_and_copy_are_the_same_bits(bits):
     expected = bits.last([last])
     bits.context.copy(0, 3, 300)
     assert bits.last([Row(3, 300, ids[300:], PROBE, 0)]) == expected
-    bits.context.write(4, 0, 120, memoryview(bits.context.read(0, 0, 120)))
-    bits.context.write(4, 120, 300, memoryview(bits.context.read(3, 120, 300)))
+    bits.context.write(4, 0, 120, bits.context.read(0, 0, 120))
+    bits.context.write(4, 120, 300, bits.context.read(3, 120, 300))
     assert bits.context.read(4, 0, 300) == bits.context.read(0, 0, 300)
     assert bits.last([Row(4, 300, ids[300:], PROBE, 0)]) == expected
 

@@ -54,10 +54,10 @@ class EmulatedDevices:
         time.sleep(max(0.0, due_s - time.perf_counter()))
         return samples
 
-    def read(self, slot: int, p0: int, p1: int) -> bytes:
+    def read(self, slot: int, p0: int, p1: int) -> memoryview:
         payload = np.zeros(self._payload_bytes(p0, p1), np.uint8)
         payload[: (p1 - p0) * WORD_BYTES] = self._chains[slot].states(p0, p1).view(np.uint8)
-        return payload.tobytes()
+        return payload.data
 
     def write(self, slot: int, p0: int, p1: int, payload: memoryview) -> None:
         wanted = self._payload_bytes(p0, p1)

@@ -79,7 +79,7 @@ class LlamaContext:
             )
         return samples
 
-    def read(self, slot: int, p0: int, p1: int) -> bytes:
+    def read(self, slot: int, p0: int, p1: int) -> memoryview:
         return self._state(slot, p1).cut(p0, p1)
 
     def write(self, slot: int, p0: int, p1: int, payload: memoryview) -> None:
@@ -87,8 +87,7 @@ class LlamaContext:
         state.put(p0, p1, payload)
         before = self._state(slot, p0) if p0 else None
         if before is not None:
-            for old, new in zip(before.parts(), state.parts(), strict=True):
-                new[:, :p0] = old[:, :p0]
+            state.put_before(p0, before)
         state.write_headers()
         if not self._set(slot, state):
             # A refused state leaves the slot empty.
@@ -106,7 +105,7 @@ class LlamaContext:
             self._held[slot] = length
 
     def copy(self, source: int, target: int, length: int) -> None:
-        self.write(target, 0, length, memoryview(self.read(source, 0, length)))
+        self.write(target, 0, length, self.read(source, 0, length))
 
     def free(self) -> None:
         abi.lib.llama_free(self._context)

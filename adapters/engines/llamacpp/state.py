@@ -148,24 +148,31 @@ class State:
         if count != self.tokens or not np.array_equal(self._cells()[:, 0], np.arange(self.tokens)):
             raise StateError(f"slot {self._slot} does not hold positions [0, {self.tokens}) in order")
 
-    def parts(self) -> list[Bytes]:
-        """Writable views with positions on axis 1: K (1, tokens, row), V (width, tokens, element)."""
+    def parts(self) -> list[tuple[Bytes, int]]:
+        """Writable views, (rows, tokens x unit), each with its unit: bytes of one position in one row. K is
+        one row of whole K rows, V has a row for each of its columns."""
         layout, n = self._layout, self.tokens
         at = self._cells_at + n * _CELL_BYTES + _EXTRAS.size
-        views: list[Bytes] = []
+        views: list[tuple[Bytes, int]] = []
         for row_bytes in layout.k_row_bytes:
             at += _K_HEAD.size
-            views.append(self.buffer[at : at + n * row_bytes].reshape(1, n, row_bytes))
+            views.append((self.buffer[at : at + n * row_bytes].reshape(1, -1), row_bytes))
             at += n * row_bytes
         for element, width in zip(layout.v_element_bytes, layout.v_widths, strict=True):
             at += _V_HEAD.size
-            views.append(self.buffer[at : at + n * element * width].reshape(width, n, element))
+            views.append((self.buffer[at : at + n * element * width].reshape(width, -1), element))
             at += n * element * width
         return views
 
-    def cut(self, p0: int, p1: int) -> bytes:
+    def cut(self, p0: int, p1: int) -> memoryview:
         """The payload of [p0, p1)."""
-        return b"".join(part[:, p0:p1].tobytes() for part in self.parts())
+        payload: Bytes = np.empty(self._layout.payload_bytes(p1 - p0), np.uint8)
+        at = 0
+        for part, unit in self.parts():
+            source = part[:, p0 * unit : p1 * unit]
+            payload[at : at + source.size].reshape(source.shape)[:] = source
+            at += source.size
+        return payload.data
 
     def put(self, p0: int, p1: int, payload: memoryview) -> None:
         """Set the K and V of [p0, p1) to a payload."""
@@ -174,10 +181,15 @@ class State:
             raise KvMismatch(f"KV payload of [{p0}, {p1}) has {len(payload)} bytes, expected {wanted}")
         source = np.frombuffer(payload, np.uint8)
         at = 0
-        for part in self.parts():
-            target = part[:, p0:p1]
+        for part, unit in self.parts():
+            target = part[:, p0 * unit : p1 * unit]
             target[:] = source[at : at + target.size].reshape(target.shape)
             at += target.size
+
+    def put_before(self, p0: int, other: State) -> None:
+        """Set the K and V of [0, p0) to those of another state of the same layout."""
+        for (target, unit), (source, _) in zip(self.parts(), other.parts(), strict=True):
+            target[:, : p0 * unit] = source[:, : p0 * unit]
 
     def _cells(self) -> npt.NDArray[np.int32]:
         return (
