@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harness.experiment import config as experiment
-from harness.faults import spec as faults
+from harness.faults import Fault
 from harness.link import Direction, LinkProfile
 from harness.loadgen import job
 from harness.policy import config as policy
@@ -102,7 +102,7 @@ def configuration() -> str:
         ("[cost]", experiment.CostConfig),
         ("[sim]", SimSettings),
         ("[[cells]]", experiment.CellConfig),
-        *((f'[[faults]] kind = "{k.__struct_config__.tag}"', k) for k in typing.get_args(faults.FaultSpec)),
+        *((f'[[faults]] kind = "{k.__struct_config__.tag}"', k) for k in typing.get_args(Fault)),
     ]
     modes = "\n".join(f"| `{name}` | {mode.doc} |" for name, mode in policy.MODES.items())
     intro = (

@@ -12,6 +12,9 @@ _EXIT_CODES: Final[dict[str, int]] = {
     "harness.link.LinkError": 2,
     "harness.engine.EngineError": 2,
     "harness.experiment.failure.RunFailedError": 1,
+    "harness.faults.surroundings.FaultError": 1,
+    "harness.loadgen.job.JobError": 2,
+    "reports.errors.RecordingError": 1,
 }
 
 

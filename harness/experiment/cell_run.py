@@ -25,13 +25,16 @@ from harness.engine import EngineInfo
 from harness.experiment.check import profile_of
 from harness.experiment.config import Cell
 from harness.experiment.failure import RunFailedError
+from harness.experiment.fault_task import FaultTask
 from harness.experiment.link_sampler import LinkSampler
 from harness.experiment.plans import PlanShelf
 from harness.experiment.processes.child import Child
 from harness.experiment.processes.router import RouterProcess
 from harness.experiment.processes.worker import WorkerProcess
 from harness.experiment.progress import RunProgress
+from harness.experiment.surroundings import CellSurroundings
 from harness.experiment.topology import WorkerSlot, workers_of
+from harness.faults import Ledger
 from harness.link import Cluster, Link, LinkProfile, LinkSample
 from harness.loadgen.job import LoadJob, Target, write_job
 from harness.loadgen.progress import Failed, Finished, Progress, Started, Warned, decode_line
@@ -54,6 +57,7 @@ class CellRecord:
     slots: tuple[WorkerSlot, ...] = ()
     plan: PlanHeader | None = None
     finished: Finished | None = None
+    fault_error: str | None = None
     ended_ns: int | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -69,6 +73,7 @@ class CellRun:
         shelf: PlanShelf,
         progress: RunProgress,
         *,
+        ledger: Ledger,
         seed: int,
         decisions: bool,
     ) -> None:
@@ -78,6 +83,8 @@ class CellRun:
         self._logs = run_dir / "logs" / f"{cell.name}-rep{rep}"
         self._shelf = shelf
         self._progress = progress
+        self._ledger = ledger
+        self._surroundings = CellSurroundings(profile_of(cell))
         self._seed = seed
         self._decisions = decisions
         self._secret = secrets.token_urlsafe(24)
@@ -88,7 +95,7 @@ class CellRun:
     async def run(self) -> CellRecord:
         """Raises RunFailedError when a process does not start or the load cannot be replayed."""
         async with AsyncExitStack() as stack:
-            profile = profile_of(self._cell)
+            profile = self._surroundings.profile
             link = await self._open_link(stack, profile)
             self._progress.step("starting workers")
             addresses = await self._start_workers(stack, link)
@@ -121,7 +128,9 @@ class CellRun:
         self._progress.step("opening the link")
         link = await open_link(self._cell.link.driver, profile, run_dir=self._run_dir, seed=self._seed)
         stack.push_async_callback(link.aclose)
-        self.record.link = link
+        for name, pid in link.processes.items():
+            self._ledger.record(name, pid)
+        self.record.link = self._surroundings.link = link
         return link
 
     # ------------------------------------------------------------- the cluster
@@ -201,7 +210,12 @@ class CellRun:
         command = [*prefix, sys.executable, "-m", f"harness.experiment.processes.{module}"]
         child = await Child.start(name, command, log=self._logs / f"{name}.log", config=config)
         stack.push_async_callback(child.stop)
+        self._take(child)
         return child
+
+    def _take(self, child: Child) -> None:
+        self._ledger.record(child.name, child.pid)
+        self._surroundings.add(child)
 
     # ---------------------------------------------------------------- the load
 
@@ -232,6 +246,17 @@ class CellRun:
         command = [*prefix, sys.executable, "-m", "harness.loadgen", str(path)]
         self._load = await Child.start("loadgen", command, log=self._logs / "loadgen.log", config=None)
         stack.push_async_callback(self._load.stop)
+        self._take(self._load)
+        faults = FaultTask(
+            self._cell.faults,
+            self._surroundings,
+            self._run_dir,
+            self._cell.name,
+            self._rep,
+            seed=self._seed,
+            anchor=self._anchor,
+        )
+        stack.push_async_callback(faults.aclose)
         async for raw in self._load.lines():
             match decode_line(raw):
                 case Progress() as progress:
@@ -243,9 +268,11 @@ class CellRun:
                     self.record.finished = finished
                 case Failed() as failed:
                     raise RunFailedError(f"cell {self._cell.name}: load generator: {failed.message}")
-                case Started():
+                case Started() as started:
                     self._progress.step("replaying")
+                    faults.start(started.t0_ns)
         await self._load.process.wait()
+        self.record.fault_error = faults.error
         if self.record.finished is None:
             raise RunFailedError(f"cell {self._cell.name}: load generator: {self._load.last_words()}")
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from harness.engine import EngineOptions
+from harness.faults import Fault
 from harness.link import LinkProfile
 from harness.loadgen.job import Arrivals, Bounds, Cancellation, Limits, RecordedArrivals, Warmup, Web
 from harness.policy.config import MODES, PolicyConfig
@@ -146,6 +147,8 @@ class CellConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link: dict[str, Any] = {}
     load: dict[str, Any] = {}
     sim: dict[str, Any] = {}
+    faults: tuple[Fault, ...] | None = None
+    """Faults of this cell; not set: the experiment's."""
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +169,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: CostConfig = CostConfig()
     sim: SimSettings = SimSettings()
     """Read by `pddbench sim` alone."""
+    faults: tuple[Fault, ...] = ()
+    """Timed from the start of the load."""
     record_decisions: bool = True
 
 
@@ -182,6 +187,7 @@ class Cell(msgspec.Struct, frozen=True):
     link: LinkConfig
     load: LoadConfig
     sim: SimSettings
+    faults: tuple[Fault, ...]
 
 
 def load_experiment(path: Path, overrides: dict[str, Any] | None = None) -> Experiment:
@@ -227,6 +233,7 @@ def resolve(experiment: Experiment, where: str = "experiment") -> tuple[Cell, ..
                 link=_section(experiment.link, cell.link, f"{place}.link"),
                 load=_section(experiment.load, cell.load, f"{place}.load"),
                 sim=_section(experiment.sim, cell.sim, f"{place}.sim"),
+                faults=experiment.faults if cell.faults is None else cell.faults,
             )
         )
     return tuple(cells)

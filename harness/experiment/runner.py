@@ -20,6 +20,8 @@ from harness.experiment.config import Cell, Experiment
 from harness.experiment.plans import PlanShelf
 from harness.experiment.progress import RunProgress
 from harness.experiment.verdict import judge
+from harness.faults import Ledger, sweep
+from harness.faults.ledger import default_folder
 from harness.link import Cluster
 from reports.host import probe_host, probe_versions
 from reports.run import Run
@@ -83,6 +85,7 @@ class _ExperimentRun:
         self._console = console
         self._anchor = take_anchor()
         self._shelf = PlanShelf(run_dir / "plans", experiment.seed)
+        self._ledger = Ledger(default_folder())
         self._records: list[CellRecord] = []
         self._reps: list[RepInfo] = []
         self._current: CellRun | None = None
@@ -90,6 +93,10 @@ class _ExperimentRun:
         self._info = self._describe()
 
     async def run(self) -> RunInfo:
+        for left in sweep(default_folder()):
+            self._console.print(
+                f"ended {left.name} (pid {left.pid}), left by a run that was killed", highlight=False
+            )
         self._info.write(self._run_dir)
         (self._run_dir / "experiment.toml").write_text(self._info.config_toml, encoding="utf-8")
         loop = asyncio.get_running_loop()
@@ -110,6 +117,7 @@ class _ExperimentRun:
         finally:
             for sign in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(sign)
+            self._ledger.close()
             self._write_end(state)
         return self._info
 
@@ -122,6 +130,7 @@ class _ExperimentRun:
             self._run_dir,
             self._shelf,
             progress,
+            ledger=self._ledger,
             seed=self._experiment.seed,
             decisions=self._experiment.record_decisions,
         )

@@ -21,7 +21,11 @@ def judge(record: CellRecord, run: Run) -> Validity:
         if record.finished.interrupted:
             reasons.append("interrupted: the load was ended early")
     reasons += _prefix_hits(record, run)
-    reasons += _failures(record, run)
+    if record.fault_error is not None:
+        reasons.append(f"fault: {record.fault_error}")
+    failures = _failures(record, run)
+    # Under injected faults, failures are what is measured.
+    (cautions if record.cell.faults else reasons).extend(failures)
     if record.plan is not None:
         if record.plan.dropped_sessions:
             cautions.append(
