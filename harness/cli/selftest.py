@@ -118,9 +118,10 @@ def _print(
     stamps = "kernel" if result.kernel_stamps else "user-space"
     console.print(
         f"{result.ok} of {result.requests} requests, {result.events} tokens, {stamps} stamps, "
-        f"{result.merged_reads} merged reads; {result.rate_s:.1f} requests/s of {result.asked_rate_s or 0:.1f} asked, "
-        f"{result.cpu_us_per_event:.1f} µs of CPU per event, {result.peak_rss_mib:.0f} MiB; first request "
-        f"{result.to_first_request_s:.2f} s after the command, exit {result.to_exit_s:.2f} s after the last answer"
+        f"{result.merged_reads} merged reads; {result.rate_s:.1f} requests/s of "
+        f"{result.asked_rate_s or 0:.1f} asked, {result.cpu_us_per_event:.1f} µs of CPU per event, "
+        f"{result.peak_rss_mib:.0f} MiB; first request {result.to_first_request_s:.2f} s after the command, "
+        f"exit {result.to_exit_s:.2f} s after the last answer"
     )
     for line in exceeded:
         console.print(f"[red]exceeded:[/red] {line}")

@@ -14,6 +14,7 @@ import locust  # noqa: F401
 
 from harness.loadgen.job import JobError, read_job
 from harness.loadgen.local import run_local
+from harness.loadgen.master import DistributedError, run_distributed
 from harness.loadgen.progress import Announcer, Failed
 from harness.loadgen.recording import RecordingLostError
 from workloads.errors import TraceError
@@ -27,11 +28,14 @@ def main(arguments: list[str]) -> int:
     try:
         job = read_job(Path(arguments[0]))
         announcer = Announcer(job.progress)
-        assessment = run_local(job, announcer)
+        if job.processes > 1 or job.master is not None:
+            assessment = run_distributed(job, announcer)
+        else:
+            assessment = run_local(job, announcer)
     except (JobError, TraceError) as error:
         announcer.say(Failed(str(error)))
         return 2
-    except RecordingLostError as error:
+    except (RecordingLostError, DistributedError) as error:
         announcer.say(Failed(str(error)))
         return 1
     if assessment.interrupted:

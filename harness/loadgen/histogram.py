@@ -35,6 +35,19 @@ class Histogram(msgspec.Struct):
             self.count += other.count
             self.worst = max(self.worst, other.worst)
 
+    def since(self, earlier: Histogram | None) -> Histogram:
+        """What was added after `earlier`, a copy of this one; its worst is bounded by its highest bucket."""
+        if earlier is None:
+            return self.copy()
+        gained = {
+            b: n - earlier.buckets.get(b, 0) for b, n in self.buckets.items() if n > earlier.buckets.get(b, 0)
+        }
+        highest = bucket_value(max(gained)) if gained else 0
+        return Histogram(gained, self.count - earlier.count, max(highest, 0))
+
+    def copy(self) -> Histogram:
+        return Histogram(dict(self.buckets), self.count, self.worst)
+
     def quantile(self, share: float) -> int | None:
         """Middle of the bucket that holds the quantile; None when nothing was counted."""
         if not self.count:
@@ -44,6 +57,11 @@ class Histogram(msgspec.Struct):
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:
-                shift = bucket >> _BITS
-                return min(self.worst, ((bucket & ((1 << _BITS) - 1)) << shift) + ((1 << shift) >> 1))
+                return min(self.worst, bucket_value(bucket))
         return self.worst
+
+
+def bucket_value(bucket: int) -> int:
+    """Middle of a bucket."""
+    shift = bucket >> _BITS
+    return ((bucket & ((1 << _BITS) - 1)) << shift) + ((1 << shift) >> 1)

@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING
 
 from harness.loadgen.arrivals import start_offsets
 from harness.loadgen.job import JobError
+from workloads.replay import ReplayPlan, read_plan
 
 if TYPE_CHECKING:
     from harness.loadgen.job import LoadJob
-    from workloads.replay import ReplaySession
 
 
-def read_sessions(job: LoadJob) -> list[ReplaySession]:
+def read_plan_of(job: LoadJob) -> ReplayPlan:
     """All sessions of the run in the order of their starts. Raises JobError or the plan's own error."""
-    from workloads.replay import read_plan  # noqa: PLC0415 - numpy and the plan's format, late: `--help` is instant
-
     if not job.plan.is_file():
         raise JobError(f"plan {job.plan}: no such file")
-    sessions = sorted(read_plan(job.plan).sessions, key=lambda session: session.start_ns)
+    plan = read_plan(job.plan)
+    sessions = sorted(plan.sessions, key=lambda session: session.start_ns)
     if not sessions:
         raise JobError(f"plan {job.plan}: holds no session")
     offsets = start_offsets(job.arrivals, len(sessions), job.seed)
-    if offsets is None:
-        return sessions
-    return [
-        dataclasses.replace(session, start_ns=start_ns)
-        for session, start_ns in zip(sessions, offsets.tolist(), strict=True)
-    ]
+    if offsets is not None:
+        sessions = [
+            dataclasses.replace(session, start_ns=start_ns)
+            for session, start_ns in zip(sessions, offsets.tolist(), strict=True)
+        ]
+    return ReplayPlan(plan.header, tuple(sessions))

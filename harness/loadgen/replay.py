@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
@@ -393,6 +394,9 @@ class Replay:
         tally.merged_reads += reply.merged_reads
         if stamps and sent_ns is not None:
             tally.ttft.add(stamps[0] - sent_ns)
+            tally.e2e.add(stamps[-1] - sent_ns)
+            if self._job.web is not None:
+                _count_gaps(tally, reply)
         self.kernel_stamps = self.kernel_stamps and (exchange.kernel or exchange.first_byte_ns is None)
 
         def at(instant_ns: int | None) -> int | None:
@@ -472,6 +476,16 @@ class Replay:
     def _phase(self, live: Live, due_ns: int) -> str:
         early = due_ns - self._t0_ns < self._warmup_ns
         return "warmup" if early or live.number < self._assignment.warmup_sessions else "measure"
+
+
+def _count_gaps(tally: Tally, reply: Reply) -> None:
+    """Inter-token latencies, and the one that spans the switch to the main decoder."""
+    stamps = reply.token_stamps
+    for earlier, later in pairwise(stamps):
+        tally.itl.add(later - earlier)
+    switch = reply.switch_index
+    if switch is not None and 0 < switch < len(stamps):
+        tally.handoff_gap.add(stamps[switch] - stamps[switch - 1])
 
 
 def _ids(reply: Reply) -> list[int] | None:

@@ -55,7 +55,7 @@ class ShardRun:
             self.clock,
             self.tally,
             assignment.shard,
-            refresh=self._refresh,
+            refresh=self.refresh,
             on_sample=self._recording.write,
         )
         self._replay: Final = Replay(
@@ -108,7 +108,7 @@ class ShardRun:
 
     def finish(self) -> Assessment:
         """Close the records and write the self-assessment beside them."""
-        self._refresh()
+        self.refresh()
         self._instrument.stop()
         ended_ns = now_ns()
         self._client.close()
@@ -177,7 +177,8 @@ class ShardRun:
             self._error = error
             self.over.set()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Bring the tally's counts of the client up to date."""
         self.tally.in_flight = self._client.in_flight
         self.tally.events = self._client.events
         self.tally.late_merges = self._client.late_merges

@@ -31,6 +31,10 @@ class Tally(msgspec.Struct):
     held: int = 0  # every-turn open loop: turns whose base answered after their instant
     ttft: Histogram = msgspec.field(default_factory=Histogram)
     lateness: Histogram = msgspec.field(default_factory=Histogram)
+    e2e: Histogram = msgspec.field(default_factory=Histogram)
+    # Only filled for the web interface: a histogram update per token has a price.
+    itl: Histogram = msgspec.field(default_factory=Histogram)
+    handoff_gap: Histogram = msgspec.field(default_factory=Histogram)
 
     @property
     def done(self) -> int:

@@ -37,6 +37,9 @@ class ReplayUser(User):
     def replay(self) -> None:
         run = self.environment.shard_run
         assert run is not None
+        if run.started.is_set():  # Locust spawns users anew when a worker is lost
+            run.over.wait()
+            raise StopUser
         # Decided here, after all that Locust does to start a user: it takes tens of milliseconds.
         run.start(self.environment.t0_ns or time.monotonic_ns() + START_DELAY_NS)
         run.over.wait()
