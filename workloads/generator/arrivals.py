@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gamma as gamma_function
 
+from workloads.generator.bisection import root
 from workloads.generator.parameters import Arrivals, Process
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def weibull_shape(cv: float) -> float:
     def excess(shape: float) -> float:
         return float(gamma_function(1 + 2 / shape) / gamma_function(1 + 1 / shape) ** 2 - 1 - cv**2)
 
-    return float(brentq(excess, 0.12, 50.0))
+    return root(excess, 0.12, 50.0)
 
 
 def zipf_weights(count: int, exponent: float) -> NDArray[np.float64]:

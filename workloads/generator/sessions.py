@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from workloads.trace import Trigger
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_FADED: Final = 1e-6
 
 
 class Event(enum.IntEnum):
@@ -219,17 +222,18 @@ def _correlated(
 
 
 def _autoregressive(noise: NDArray[np.float64], first: NDArray[np.bool_], step: float) -> NDArray[np.float64]:
-    """AR(1) of unit variance within each session."""
-    from scipy.signal import lfilter  # noqa: PLC0415 - slow to import, wanted by few parameters
-
-    scaled = np.where(first, noise, np.sqrt(1 - step**2) * noise)
-    running = np.asarray(lfilter([1.0], [1.0, -step], scaled), np.float64)
-    # What earlier sessions left in the filter fades as step^k: take it out exactly.
+    """AR(1) of unit variance within each session: the sum of earlier shocks, down to those that have faded."""
+    shocks = np.where(first, noise, np.sqrt(1 - step**2) * noise)
     starts = np.flatnonzero(first)
-    length = np.diff(np.append(starts, len(noise)))
-    left = np.where(starts > 0, running[starts - 1], 0.0)
-    age = np.arange(len(noise)) - np.repeat(starts, length) + 1
-    return np.asarray(running - np.repeat(left, length) * step**age, np.float64)
+    age = np.arange(len(noise)) - np.repeat(starts, np.diff(np.append(starts, len(noise))))
+    out = shocks.copy()
+    factor = step
+    for lag in range(1, int(age.max(initial=0)) + 1):
+        if abs(factor) < _FADED:
+            break
+        out[lag:] += np.where(age[lag:] >= lag, factor * shocks[:-lag], 0.0)
+        factor *= step
+    return out
 
 
 def _events(p: Parameters, first: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int8]:

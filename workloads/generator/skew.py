@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.optimize import brentq
 
 from workloads.errors import TraceError
+from workloads.generator.bisection import root
 from workloads.statistics.hits import BAND_EDGES
 
 if TYPE_CHECKING:
@@ -79,16 +79,16 @@ def _summary(skew: Skew, natural: NDArray[np.float64]) -> NDArray[np.float64]:
             field="skew.request_mean",
             value=mean,
         )
-    power = float(brentq(excess, 0.02, 50.0))
+    power = root(excess, 0.02, 50.0)
     return np.concatenate((low, _LOW + (_HIGH - _LOW) * unit**power, high))
 
 
 def _shaped(natural: NDArray[np.float64], low: float, high: float, count: int) -> NDArray[np.float64]:
-    """`count` rates in low..high, distributed as the natural ones there, evenly where those are few."""
+    """`count` rates in low..high, spread as the natural ones (ascending) are there, or evenly if few."""
     at = (np.arange(count) + 0.5) / max(count, 1)
     inside = natural[(natural >= low) & ((natural < high) | (high >= 1.0))]
     if len(inside) >= _ENOUGH:
-        return np.quantile(inside, at)
+        return np.interp(at * (len(inside) - 1), np.arange(len(inside)), inside)
     return low + (min(high, _TOP) - low) * at
 
 
