@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.conclusion import conclude
 from harness.cli.settings import overrides_of
 
 
@@ -31,6 +32,20 @@ from harness.cli.settings import overrides_of
     metavar="KEY=VALUE",
     help="Override any key, e.g. --set workload.token_scale=0.1 (VALUE in TOML). Repeatable.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Load generator processes on this machine; wins over the file.",
+)
+@click.option(
+    "--master",
+    "workers",
+    type=click.IntRange(min=1),
+    metavar="WORKERS",
+    help="Let so many `pddbench worker` processes, here or elsewhere, send the load.",
+)
+@click.option("--master-bind", default="127.0.0.1:5557", show_default=True, help="Where they find this one.")
+@click.option("--web", is_flag=True, help="Serve Locust's web interface at 127.0.0.1:8089 while under load.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's folder, verdict and files as JSON.")
 @click.option("--no-report", is_flag=True, help="Record only; `pddbench report RUN` reports later.")
 def command(
@@ -41,6 +56,10 @@ def command(
     seed: int | None,
     repetitions: int | None,
     settings: tuple[str, ...],
+    processes: int | None,
+    workers: int | None,
+    master_bind: str,
+    web: bool,
     as_json: bool,
     no_report: bool,
 ) -> None:
@@ -59,43 +78,30 @@ def command(
     Ctrl-C once drains and reports, twice stops.
     """
     import asyncio
-    import sys
 
-    import msgspec
     from rich.console import Console
 
     from harness.experiment.check import check
     from harness.experiment.config import load_experiment
     from harness.experiment.runner import new_run_dir, run_experiment
-    from reports.runinfo import RunState
 
-    overrides = overrides_of(
-        settings, {"link.driver": driver, "cluster.model": model, "seed": seed, "repetitions": repetitions}
-    )
+    host, _, port = master_bind.rpartition(":")
+    if not host or not port.isdigit():
+        raise click.UsageError(f"--master-bind {master_bind}: needs HOST:PORT, e.g. 0.0.0.0:5557")
+    named = {
+        "link.driver": driver,
+        "cluster.model": model,
+        "seed": seed,
+        "repetitions": repetitions,
+        "load.processes": processes,
+        "load.master": {"workers": workers, "host": host, "port": int(port)} if workers else None,
+        "load.web": {} if web else None,
+    }
+    overrides = overrides_of(settings, named)
     loaded = load_experiment(experiment, overrides)
     check(loaded)
     console = Console(stderr=as_json)
     run_dir = new_run_dir(out, loaded.name)
     console.print(f"{loaded.name}: seed {loaded.seed}, recording into {run_dir}", highlight=False)
     info = asyncio.run(run_experiment(loaded, run_dir, console))
-    html = run_dir / "report.html"
-    if not no_report:
-        from reports.render import write_html
-        from reports.run import Run
-        from reports.terminal import print_report
-
-        run = Run.open(run_dir)
-        print_report(run, console)
-        write_html(run, html)
-        console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False)
-    if as_json:
-        body = {
-            "run": str(run_dir),
-            "state": info.state,
-            "validity": info.validity,
-            "report": None if no_report else str(html),
-        }
-        click.echo(msgspec.json.encode(body))
-    if info.state is RunState.INTERRUPTED:
-        sys.exit(130)
-    sys.exit(0 if info.validity.valid else 3)
+    conclude(info, run_dir, console, as_json=as_json, no_report=no_report)

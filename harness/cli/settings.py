@@ -11,7 +11,7 @@ import click
 
 def overrides_of(settings: tuple[str, ...], named: Mapping[str, object]) -> dict[str, Any]:
     """`--set KEY=VALUE` and options of their own (dotted key → value or None) as one nested table."""
-    from harness.experiment.config import merge  # noqa: PLC0415 - slow to load, and not needed for --help
+    from harness.experiment.config import merge
 
     overrides: dict[str, Any] = {}
     for setting in settings:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.conclusion import conclude
 from harness.cli.settings import overrides_of
 
 
@@ -57,37 +58,17 @@ def command(
       pddbench sim experiments/drc.toml --set sim.model='"deepseek-v3"'
       pddbench sim experiments/scarcity.toml --repetitions 3 --jobs 8
     """
-    import os  # noqa: PLC0415 - the command line answers --help without loading any of this
-    import sys  # noqa: PLC0415
+    import os
 
-    import msgspec  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from harness.experiment.config import load_experiment  # noqa: PLC0415
-    from harness.experiment.runner import new_run_dir  # noqa: PLC0415
-    from harness.experiment.simulated import run_simulated  # noqa: PLC0415
+    from harness.experiment.config import load_experiment
+    from harness.experiment.runner import new_run_dir
+    from harness.experiment.simulated import run_simulated
 
     loaded = load_experiment(experiment, overrides_of(settings, {"seed": seed, "repetitions": repetitions}))
     console = Console(stderr=as_json)
     run_dir = new_run_dir(out, loaded.name)
     console.print(f"{loaded.name}: seed {loaded.seed}, simulating into {run_dir}", highlight=False)
     info = run_simulated(loaded, run_dir, console, jobs=jobs or os.cpu_count() or 1)
-    html = run_dir / "report.html"
-    if not no_report:
-        from reports.render import write_html  # noqa: PLC0415
-        from reports.run import Run  # noqa: PLC0415
-        from reports.terminal import print_report  # noqa: PLC0415
-
-        run = Run.open(run_dir)
-        print_report(run, console)
-        write_html(run, html)
-        console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False)
-    if as_json:
-        body = {
-            "run": str(run_dir),
-            "state": info.state,
-            "validity": info.validity,
-            "report": None if no_report else str(html),
-        }
-        click.echo(msgspec.json.encode(body))
-    sys.exit(0 if info.validity.valid else 3)
+    conclude(info, run_dir, console, as_json=as_json, no_report=no_report)

@@ -40,7 +40,7 @@ from harness.loadgen.job import LoadJob, Target, write_job
 from harness.loadgen.progress import Failed, Finished, Progress, Started, Warned, decode_line
 from workloads.replay import PlanHeader
 
-_START_S: Final = 60.0
+_START_S: Final = 240.0  # three vLLM workers import for 15 s of CPU each, at once, perhaps on a busy machine
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -238,6 +238,7 @@ class CellRun:
             keep_output_ids=load.keep_output_ids,
             bounds=load.bounds,
             processes=load.processes,
+            master=load.master,
             web=load.web,
         )
         path = self._logs / "job.json"

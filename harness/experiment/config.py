@@ -18,7 +18,16 @@ import msgspec
 from harness.engine import EngineOptions
 from harness.faults import Fault
 from harness.link import LinkProfile
-from harness.loadgen.job import Arrivals, Bounds, Cancellation, Limits, RecordedArrivals, Warmup, Web
+from harness.loadgen.job import (
+    Arrivals,
+    Bounds,
+    Cancellation,
+    Limits,
+    MasterOptions,
+    RecordedArrivals,
+    Warmup,
+    Web,
+)
 from harness.policy.config import MODES, PolicyConfig
 from harness.sim.settings import SimSettings
 
@@ -112,7 +121,10 @@ class LoadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections: typing.Literal["reuse", "fresh"] = "reuse"
     processes: AtLeastOne = 1
     keep_output_ids: bool = False
+    master: MasterOptions | None = None
+    """Let `pddbench worker` processes send the load."""
     web: Web | None = None
+    """Serve Locust's web interface while under load."""
 
 
 class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,43 @@
+"""How `run` and `sim` end: the report, the paths, and the exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from reports.runinfo import RunInfo
+
+
+def conclude(info: RunInfo, run_dir: Path, console: Console, *, as_json: bool, no_report: bool) -> NoReturn:
+    """Print and render the report of a run that has just ended, and exit by its verdict."""
+    import msgspec
+
+    from reports.runinfo import RunState
+
+    html = run_dir / "report.html"
+    if not no_report:
+        from reports.render import write_html
+        from reports.run import Run
+        from reports.terminal import print_report
+
+        run = Run.open(run_dir)
+        print_report(run, console)
+        write_html(run, html)
+        console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False, soft_wrap=True)
+    if as_json:
+        body = {
+            "run": str(run_dir),
+            "state": info.state,
+            "validity": info.validity,
+            "report": None if no_report else str(html),
+        }
+        click.echo(msgspec.json.encode(body))
+    if info.state is RunState.INTERRUPTED:
+        sys.exit(130)
+    sys.exit(0 if info.validity.valid else 3)
