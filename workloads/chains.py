@@ -113,7 +113,9 @@ def tree_of(chains: Chains, block_size: int, scopes: tuple[str, ...]) -> tuple[P
     key = run_row * stride + run_end  # ascending: rows in order, ends in order within a row
     leave = parent_row[inner] * stride + shared[inner]
     if len(inner):
-        cuts = np.setdiff1d(leave, key)
+        place = np.searchsorted(key, leave)
+        cuts = np.sort(leave[key[place] != leave])
+        cuts = cuts[np.diff(cuts, prepend=-1) > 0]
         whole = np.concatenate((key, cuts))
         whole.sort(kind="stable")
         run = np.searchsorted(key, whole)

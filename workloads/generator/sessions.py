@@ -222,7 +222,7 @@ def _correlated(
 
 
 def _autoregressive(noise: NDArray[np.float64], first: NDArray[np.bool_], step: float) -> NDArray[np.float64]:
-    """AR(1) of unit variance within each session: the sum of earlier shocks, down to those that have faded."""
+    """AR(1) of unit variance within each session: a sum of earlier shocks, until they have faded."""
     shocks = np.where(first, noise, np.sqrt(1 - step**2) * noise)
     starts = np.flatnonzero(first)
     age = np.arange(len(noise)) - np.repeat(starts, np.diff(np.append(starts, len(noise))))

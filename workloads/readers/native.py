@@ -73,7 +73,7 @@ class _Reader:
                 )
             if not field.nullable and table.column(field.name).null_count:
                 raise TraceError("must not hold nulls", file=path, field=field.name)
-        self.table = table.combine_chunks()
+        self.table = table
         self.rows = len(table)
         if not self.rows:
             raise TraceError("holds no request at all", file=path)
@@ -83,7 +83,8 @@ class _Reader:
         session_ids, turn_start = self._sessions()
         turns = np.diff(turn_start)
         start_ns = self.numbers("session_start_ns", least=0)
-        after_start, after = self.integers("after")
+        within = np.arange(self.rows) - np.repeat(turn_start[:-1], turns)
+        after_start, after = self._after(within)
         blocks = self.numbers("blocks", least=0)
         inputs = self.numbers("input_tokens", least=1, most=MAX_TOKENS - 1)
         if header.prefix_known:
@@ -111,7 +112,6 @@ class _Reader:
             tenant=tenant,
             priority=self.numbers("priority", least=None).astype(np.int32),
         )
-        within = np.arange(self.rows) - np.repeat(turn_start[:-1], turns)
         self.check(columns.base < within, "base", "must name an earlier turn of the session", columns.base)
         owner = np.repeat(within, np.diff(after_start))
         if ((after < 0) | (after >= owner)).any():
@@ -172,20 +172,31 @@ class _Reader:
             self.check(values <= most, name, f"must be {most} or less", values)
         return values if told is None else np.where(told, values, UNKNOWN)
 
-    def list_of(self, name: str) -> tuple[NDArray[np.int64], Any]:
-        """Offsets and values of a list column."""
+    def lists(self, name: str) -> tuple[NDArray[np.bool_], NDArray[np.int64], Any]:
+        """Which rows hold a list, offsets of theirs alone, and the values."""
         column: Any = self.table.column(name).combine_chunks()
-        if column.null_count:
-            raise TraceError("must not hold nulls", file=self.path, field=name)
-        offsets = column.offsets.to_numpy().astype(np.int64)
-        return offsets - offsets[0], column.flatten()
+        valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+        sizes = np.diff(column.offsets.to_numpy())[valid]
+        return valid, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64), column.flatten()
 
-    def integers(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Offsets and values of a list column of whole numbers, without nulls."""
-        offsets, values = self.list_of(name)
+    def integers(self, name: str) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """The same, with whole numbers and no null among them."""
+        valid, offsets, values = self.lists(name)
         if values.null_count:
             raise TraceError("must not hold nulls", file=self.path, field=name)
-        return offsets, values.to_numpy(zero_copy_only=False).astype(np.int64)
+        return valid, offsets, values.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _after(self, within: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What each turn waits for: null stands for the turn before."""
+        odd, offsets, listed = self.integers("after")
+        counts = (within > 0).astype(np.int64)
+        counts[odd] = np.diff(offsets)
+        start = np.concatenate(([0], np.cumsum(counts)))
+        after = np.empty(int(start[-1]), np.int64)
+        told = np.repeat(odd, counts)
+        after[told] = listed
+        after[~told] = within[~odd & (within > 0)] - 1
+        return start, after
 
     def _names(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
         column: Any = self.table.column(name).combine_chunks()
@@ -224,36 +235,67 @@ class _ChainColumns:
         parent_row = reader.numbers("parent_row", least=0)
         shared = reader.numbers("shared_blocks", least=0)
         self._check_links(parent_row, shared)
-        run_start, code = reader.integers("run_scope")
-        same, length = reader.integers("run_blocks")
-        first_start, first_column = reader.list_of("run_first_id")
-        if not (np.array_equal(same, run_start) and np.array_equal(first_start, run_start)):
+        odd, run_start, code = reader.integers("run_scope")
+        same_rows, same, length = reader.integers("run_blocks")
+        first_rows, first_start, first_column = reader.lists("run_first_id")
+        if not all(
+            np.array_equal(a, odd) and np.array_equal(b, run_start)
+            for a, b in ((same_rows, same), (first_rows, first_start))
+        ):
             raise TraceError(
                 "run_scope, run_blocks and run_first_id must be of one length in every row", file=reader.path
             )
-        self._check_runs(run_start, length, self.blocks - shared)
-        listed = first_column.is_null().to_numpy(zero_copy_only=False)
+        self._check_lengths(run_start, length, (self.blocks - shared)[odd])
+        listed = np.asarray(first_column.is_null().to_numpy(zero_copy_only=False), bool)
         first = first_column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
-        ids_start, ids_column = reader.list_of("ids")
+        ids_rows, ids_start, ids_column = reader.lists("ids")
         sizes = np.where(listed, length, 0)
-        if (
-            not np.array_equal(np.concatenate(([0], np.cumsum(sizes)))[run_start], ids_start)
-            or ids_column.null_count
-        ):
+        told = np.concatenate(([0], np.cumsum(sizes)))[run_start]
+        if not (np.array_equal(ids_rows, odd) and np.array_equal(told, ids_start)) or ids_column.null_count:
             raise TraceError(
                 "must list the ids of the runs without run_first_id", file=reader.path, field="ids"
             )
+        one = ~odd & (self.blocks > shared)
+        counts = one.astype(np.int64)
+        counts[odd] = np.diff(run_start)
+        in_list = np.repeat(odd, counts)
+
+        def merged(simple: NDArray[Any], runs: NDArray[Any]) -> NDArray[Any]:
+            out = np.empty(len(in_list), runs.dtype)
+            out[~in_list] = simple
+            out[in_list] = runs
+            return out
+
+        session = np.repeat(np.arange(len(turn_start) - 1), np.diff(turn_start))
         return Chains(
             parent_row=parent_row,
             shared=shared,
             blocks=self.blocks,
-            run_start=run_start,
-            run_scope=self._scopes(code, run_start, turn_start),
-            run_blocks=length,
-            run_first=first,
-            run_at=np.where(listed, np.cumsum(sizes) - sizes, -1),
+            run_start=np.concatenate(([0], np.cumsum(counts))),
+            run_scope=merged(
+                1 + session[one],
+                self._scopes(code, np.repeat(session[odd], np.diff(run_start)), len(turn_start) - 1),
+            ),
+            run_blocks=merged((self.blocks - shared)[one], length),
+            run_first=merged(self._first_ids(one), first),
+            run_at=merged(np.full(int(one.sum()), -1), np.where(listed, np.cumsum(sizes) - sizes, -1)),
             ids=ids_column.to_numpy(zero_copy_only=False).astype(np.uint64),
         )
+
+    def _first_ids(self, one: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """First id of the rows whose own blocks are one run."""
+        column: Any = self.reader.table.column("first_id").combine_chunks()
+        told = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+        if not np.array_equal(told, one):
+            row = int(np.flatnonzero(told != one)[0])
+            raise TraceError(
+                "must be told exactly where a row has blocks of its own and no runs",
+                file=self.reader.path,
+                line=row,
+                field="first_id",
+            )
+        ids: NDArray[np.uint64] = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)[one]
+        return ids
 
     def _check_links(self, parent_row: NDArray[np.int64], shared: NDArray[np.int64]) -> None:
         check = self.reader.check
@@ -275,7 +317,7 @@ class _ChainColumns:
             shared,
         )
 
-    def _check_runs(
+    def _check_lengths(
         self, run_start: NDArray[np.int64], length: NDArray[np.int64], wanted: NDArray[np.int64]
     ) -> None:
         if (length <= 0).any() or (length > MAX_TOKENS).any():
@@ -287,12 +329,10 @@ class _ChainColumns:
         self.reader.check(own == wanted, "run_blocks", "must add up to blocks - shared_blocks", own)
 
     def _scopes(
-        self, code: NDArray[np.int64], run_start: NDArray[np.int64], turn_start: NDArray[np.int64]
+        self, code: NDArray[np.int64], session: NDArray[np.int64], sessions: int
     ) -> NDArray[np.int32]:
-        """Index of each run's scope in ('', sessions…, listed…)."""
-        sessions = len(turn_start) - 1
-        listed = len(self.reader.metadata.scopes)
-        bad = (code < 0) | (code >= LISTED_SCOPES + listed)
+        """Index of each run's scope in ('', sessions..., listed...)."""
+        bad = (code < 0) | (code >= LISTED_SCOPES + len(self.reader.metadata.scopes))
         if bad.any():
             raise TraceError(
                 "names no scope of the file",
@@ -300,10 +340,8 @@ class _ChainColumns:
                 field="run_scope",
                 value=int(code[bad][0]),
             )
-        session = np.repeat(np.arange(sessions), np.diff(turn_start))
-        own = 1 + session[np.repeat(np.arange(self.rows), np.diff(run_start))]
         above = np.where(code >= LISTED_SCOPES, code - LISTED_SCOPES + 1 + sessions, 0)
-        return np.where(code == OWN_SESSION, own, above).astype(np.int32)
+        return np.where(code == OWN_SESSION, 1 + session, above).astype(np.int32)
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

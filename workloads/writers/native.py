@@ -20,6 +20,7 @@ from workloads.native_format import (
     VERSION,
     Metadata,
 )
+from workloads.writers.structure import waits_oddly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def _turn_columns(trace: Trace) -> dict[str, Any]:
         "delay_ns": pa.array(t.delay_ns),
         "input_tokens": pa.array(t.input_tokens),
         "output_tokens": pa.array(t.output_tokens),
-        "after": _lists(t.after_start, pa.array(t.after, pa.int32())),
+        "after": _after(trace),
         "base": _nullable(t.base),
         "shared_tokens": pa.array(t.shared_tokens),
         "trigger": _coded(t.trigger - 1, TRIGGERS[1:]),
@@ -70,20 +71,39 @@ def _turn_columns(trace: Trace) -> dict[str, Any]:
 
 
 def _chain_columns(chains: Chains, code: NDArray[np.int32]) -> dict[str, Any]:
-    listed = chains.run_at >= 0
-    sizes = np.where(listed, chains.run_blocks, 0)
+    counts = np.diff(chains.run_start)
+    first_run = np.minimum(chains.run_start[:-1], max(len(code) - 1, 0))
+    odd = counts > 1
+    if len(code):
+        odd |= (counts == 1) & ((code[first_run] != OWN_SESSION) | (chains.run_at[first_run] >= 0))
+    kept = np.repeat(odd, counts)
+    listed = chains.run_at[kept] >= 0
+    sizes = np.where(listed, chains.run_blocks[kept], 0)
     offset = np.cumsum(sizes) - sizes
-    ids = chains.ids[np.repeat(chains.run_at - offset, sizes) + np.arange(int(sizes.sum()))]
-    ids_start = np.concatenate(([0], np.cumsum(sizes)))[chains.run_start]
+    ids = chains.ids[np.repeat(chains.run_at[kept] - offset, sizes) + np.arange(int(sizes.sum()))]
+    start = np.concatenate(([0], np.cumsum(np.where(odd, counts, 0))))
+    ids_start = np.concatenate(([0], np.cumsum(sizes)))[start]
+    one = (counts == 1) & ~odd
+    first_id = np.where(one, chains.run_first[first_run] if len(code) else 0, 0).astype(np.uint64)
     return {
         "parent_row": _nullable(chains.parent_row),
         "shared_blocks": pa.array(chains.shared),
         "blocks": pa.array(chains.blocks),
-        "run_scope": _lists(chains.run_start, pa.array(code, pa.int32())),
-        "run_blocks": _lists(chains.run_start, pa.array(chains.run_blocks, pa.int64())),
-        "run_first_id": _lists(chains.run_start, pa.array(chains.run_first, pa.uint64(), mask=listed)),
-        "ids": _lists(ids_start, pa.array(ids, pa.uint64())),
+        "first_id": pa.array(first_id, pa.uint64(), mask=~one),
+        "run_scope": _lists(start, pa.array(code[kept], pa.int32()), odd),
+        "run_blocks": _lists(start, pa.array(chains.run_blocks[kept], pa.int64()), odd),
+        "run_first_id": _lists(start, pa.array(chains.run_first[kept], pa.uint64(), mask=listed), odd),
+        "ids": _lists(ids_start, pa.array(ids, pa.uint64()), odd),
     }
+
+
+def _after(trace: Trace) -> Any:
+    """What each turn waits for; null for the turn before alone, and for a first turn that waits for none."""
+    t = trace.turns
+    counts = np.diff(t.after_start)
+    odd = waits_oddly(trace)
+    start = np.concatenate(([0], np.cumsum(np.where(odd, counts, 0))))
+    return _lists(start, pa.array(t.after[np.repeat(odd, counts)], pa.int32()), odd)
 
 
 def _scope_codes(trace: Trace, chains: Chains) -> tuple[NDArray[np.int32], tuple[str, ...]]:
@@ -108,5 +128,6 @@ def _coded(codes: NDArray[np.signedinteger], names: tuple[str | None, ...]) -> A
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
 
 
-def _lists(start: NDArray[np.integer], values: Any) -> Any:
-    return pa.ListArray.from_arrays(pa.array(start, pa.int32()), values)
+def _lists(start: NDArray[np.integer], values: Any, valid: NDArray[np.bool_]) -> Any:
+    """Lists by offsets; null where not valid."""
+    return pa.ListArray.from_arrays(pa.array(start, pa.int32()), values, mask=pa.array(~valid))

@@ -9,18 +9,25 @@ import numpy as np
 from workloads.caches import infinite_hits
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from workloads.trace import Trace
 
 
 def branches(trace: Trace) -> int:
     """Turns that do not simply follow the turn before: parallel ones and those that wait for several."""
+    return int(waits_oddly(trace).sum())
+
+
+def waits_oddly(trace: Trace) -> NDArray[np.bool_]:
+    """Whether each turn waits for anything but the turn before it, or, as a first one, for nothing."""
     t = trace.turns
     within = np.arange(len(t)) - np.repeat(trace.turn_start[:-1], np.diff(trace.turn_start))
     counts = np.diff(t.after_start)
     plain = counts == (within > 0)
     one = np.flatnonzero(counts == 1)
     plain[one] &= t.after[t.after_start[one]] == within[one] - 1
-    return int((~plain).sum())
+    return np.logical_not(plain)
 
 
 def hits_across_sessions(trace: Trace) -> int:
