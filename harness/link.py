@@ -42,11 +42,13 @@ class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Gilbert-Elliott: chance per packet to leave it."""
     rate_mbit: float | None = None
     queue_packets: int | None = None
-    """Full-size packets the bottleneck holds, those in flight not counted. None: room for the windows of 16 TCP
-    flows (see `docs/wan.md`)."""
+    """Full-size packets the bottleneck holds, those in flight not counted. None: room for the windows of 16
+    TCP flows (see `docs/wan.md`)."""
     reorder_pct: float = 0.0
     duplicate_pct: float = 0.0
     corrupt_pct: float = 0.0
+    cross_traffic_flows: int = 0
+    """Bulk TCP flows of somebody else that compete for this direction."""
     down: bool = False
     """Nothing passes in this direction: a partition."""
 
@@ -74,6 +76,8 @@ class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("reorder_pct needs delay_ms: a packet overtakes by skipping the delay")
         if self.rate_mbit is not None and not 0.01 <= self.rate_mbit <= 100_000:
             raise ValueError(f"rate_mbit: {self.rate_mbit} is not within 0.01 to 100000 (none: leave it out)")
+        if not 0 <= self.cross_traffic_flows <= 64:
+            raise ValueError(f"cross_traffic_flows: {self.cross_traffic_flows} is not within 0 to 64")
         if self.queue_packets is not None and not 1 <= self.queue_packets <= 10_000_000:
             raise ValueError(f"queue_packets: {self.queue_packets} is not within 1 to 10000000")
 

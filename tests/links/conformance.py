@@ -207,7 +207,7 @@ class LinkConformance:
         # At 2 Mbit/s the push would take 16 s, and the jitter spread the quartiles by 9 ms.
         measure(
             lambda: line.run(body()),
-            lambda left: left[0] <= 10 + self.rtt_tolerance_ms and left[1] < 3 and left[2] < 6,
+            lambda left: left[0] <= 10 + self.rtt_tolerance_ms and left[1] < 6 and left[2] < 6,
         )
 
     def test_a_partition_of_either_direction_holds_everything_and_loses_nothing(self, line):
@@ -246,6 +246,21 @@ class LinkConformance:
         assert after["a_to_b"].driver == self.driver
         assert after["a_to_b"].profile == "test"
         assert abs(after["a_to_b"].t_ns - time.time_ns()) < 60e9
+
+    def test_cross_traffic_takes_its_share_while_it_is_asked_for(self, line):
+        async def body():
+            clean = both(delay_ms=2, rate_mbit=20)
+            shared = both("shared", delay_ms=2, rate_mbit=20, cross_traffic_flows=3)
+            taken = []
+            async with line.peers(clean) as ends:
+                for profile in (clean, shared, clean):
+                    await ends.link.apply(profile)
+                    await asyncio.sleep(0.5)
+                    taken.append((await ends.run("push", 1_500_000))["seconds"])
+            return taken
+
+        # Alone 0.6 s; one of four flows would take 2.4 s.
+        measure(lambda: line.run(body()), lambda s: s[1] > 1.5 * s[0] and s[1] > 1.5 * s[2])
 
     def test_the_in_band_probe_tells_the_round_trip(self, line):
         async def body():

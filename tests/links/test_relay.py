@@ -13,7 +13,7 @@ from tests.links.conformance import SEED, Line, LinkConformance, both, measure
 
 class TestRelay(LinkConformance):
     driver = "relay"
-    rtt_tolerance_ms = 2.5
+    rtt_tolerance_ms = 5.0
     delays_ms = (1, 25)
     rates_mbit = (20, 100)
     rate_seconds = 1.2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from adapters.links.cross_traffic import CrossTraffic
 from adapters.links.kernel import ports, tcp, windows
 from adapters.links.kernel.namespace import Namespace
 from adapters.links.kernel.probe import Probe
@@ -15,6 +17,9 @@ from harness.link import Direction, LinkProfile, LinkSample
 if TYPE_CHECKING:
     from adapters.links.kernel.middle import Middle
     from adapters.links.kernel.shaper import Counters
+
+_CROSS_TRAFFIC_PORT: Final = 9
+"""Below what any process of a cluster is given."""
 
 
 class KernelLink:
@@ -28,17 +33,21 @@ class KernelLink:
         self._window_bytes: int | None = None
         self._probe = Probe()
         self._probing: asyncio.Task[None] | None = None
+        self._cross_traffic: CrossTraffic | None = None
         self.a, self.b = Namespace(), Namespace()
 
     async def start(self) -> None:
         await asyncio.gather(self.a.do(ports.loopback_up), self.b.do(ports.loopback_up))
         await self._middle.start(self.a, self.b)
         self._probing = asyncio.create_task(self._probe.run(self.a, self.b))
+        self._cross_traffic = CrossTraffic(await self.b.do(_listener), self._dial)
 
     async def close(self) -> None:
         """In reverse order."""
         if self._probing is not None:
             self._probing.cancel()
+        if self._cross_traffic is not None:
+            self._cross_traffic.close()
         await self._middle.close()
         self.b.close()
         self.a.close()
@@ -60,6 +69,8 @@ class KernelLink:
         )
         await self._middle.shape(profile, (limits[0], limits[1]))
         self._profile = profile
+        assert self._cross_traffic is not None
+        self._cross_traffic.set(profile)
         return details | {"a_to_b.limit_packets": str(limits[0]), "b_to_a.limit_packets": str(limits[1])}
 
     async def sample(self) -> list[LinkSample]:
@@ -72,6 +83,12 @@ class KernelLink:
             self._sample("a_to_b", a_to_b, t_ns, rtt_ns, (rtt_a, retransmits_a)),
             self._sample("b_to_a", b_to_a, t_ns, rtt_ns, (rtt_b, retransmits_b)),
         ]
+
+    async def _dial(self) -> socket.socket:
+        """A connection from A to the cross traffic's listener in B."""
+        connection = await self.a.do(_socket)
+        await asyncio.get_running_loop().sock_connect(connection, (ports.ADDRESSES["B"], _CROSS_TRAFFIC_PORT))
+        return connection
 
     def _sample(
         self, side: str, seen: Counters, t_ns: int, rtt_ns: int | None, tcp_seen: tuple[int | None, int]
@@ -93,6 +110,19 @@ class KernelLink:
             tcp_rtt_ns=tcp_seen[0],
             retransmits=tcp_seen[1],
         )
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setblocking(False)
+    return made
+
+
+def _listener() -> socket.socket:
+    made = _socket()
+    made.bind((ports.ADDRESSES["B"], _CROSS_TRAFFIC_PORT))
+    made.listen(128)
+    return made
 
 
 def _tcp(other_end: str) -> tuple[int | None, int]:

@@ -7,6 +7,7 @@ import random
 import socket
 from typing import Final
 
+from adapters.links.cross_traffic import CrossTraffic
 from adapters.links.relay.connection import SOCKET_BUFFER_BYTES, Connection
 from adapters.links.relay.line import Line
 from adapters.links.relay.probe import Echo, Probe
@@ -56,11 +57,23 @@ class Relay:
         self._routes: dict[tuple[str, int], tuple[str, int]] = {}
         self._probe = Probe()
         self._probing: asyncio.Task[None] | None = None
+        self._cross_traffic: CrossTraffic | None = None
 
     async def start(self) -> None:
         echo = await asyncio.get_running_loop().create_server(Echo, HOST, 0)
         address = await self._listen(echo.sockets[0].getsockname(), probe=True)
         self._probing = asyncio.create_task(self._probe.run(address))
+        bulk = socket.create_server((HOST, 0), backlog=128)
+        bulk.setblocking(False)
+        bulk_address = await self._listen(bulk.getsockname(), probe=False)
+
+        async def dial() -> socket.socket:
+            connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, bulk_address)
+            return connection
+
+        self._cross_traffic = CrossTraffic(bulk, dial)
 
     async def route(self, host: str, port: int) -> tuple[str, int]:
         if (host, port) not in self._routes:
@@ -72,6 +85,8 @@ class Relay:
         self._profile = profile.name
         self._to_b.shape(profile.a_to_b, acknowledge_delay_ms=profile.b_to_a.delay_ms)
         self._to_a.shape(profile.b_to_a, acknowledge_delay_ms=profile.a_to_b.delay_ms)
+        assert self._cross_traffic is not None
+        self._cross_traffic.set(profile)
         return {
             f"{side}.window_bytes": str(line.window_bytes)
             for side, line in (("a_to_b", self._to_b), ("b_to_a", self._to_a))
