@@ -38,6 +38,8 @@ class FaultyLine:
         self._profile = profile
         self._holding: list[LinkFault] = []
         self._turn = asyncio.Lock()
+        self.shaped: dict[str, LinkProfile] = {profile.name: profile}
+        """All profiles that were in force, by name."""
 
     async def switch_on(self, fault: LinkFault) -> None:
         async with self._turn:
@@ -50,5 +52,7 @@ class FaultyLine:
                 await self._shape([each for each in self._holding if each != fault])
 
     async def _shape(self, holding: list[LinkFault]) -> None:
-        await self._link.apply(distorted(self._profile, holding))
+        profile = distorted(self._profile, holding)
+        await self._link.apply(profile)
         self._holding = holding
+        self.shaped[profile.name] = profile

@@ -39,6 +39,12 @@ class FaultSchedule:
         self._seed = seed
         self._anchor = anchor
         self._record = record
+        self._line: FaultyLine | None = None
+
+    @property
+    def shaped(self) -> Sequence[LinkProfile]:
+        """The profiles that faults have put in force so far, the faultless one among them."""
+        return () if self._line is None else tuple(self._line.shaped.values())
 
     def profiles(self, profile: LinkProfile) -> list[LinkProfile]:
         """The profile under each of the link's faults, to ask the driver about before the load starts.
@@ -54,6 +60,7 @@ class FaultSchedule:
         its row says so as well.
         """
         line = FaultyLine(surroundings.link, surroundings.profile) if surroundings.link else None
+        self._line = line
         try:
             async with asyncio.TaskGroup() as group:
                 for index, fault in enumerate(self._faults):

@@ -11,39 +11,11 @@ from adapters.links.cross_traffic import CrossTraffic
 from adapters.links.relay.connection import SOCKET_BUFFER_BYTES, Connection
 from adapters.links.relay.line import Line
 from adapters.links.relay.probe import Echo, Probe
+from adapters.links.relay.refusal import refuse
 from harness.clock import take_anchor
-from harness.link import Direction, JitterDistribution, LinkError, LinkProfile, LinkSample
+from harness.link import LinkProfile, LinkSample
 
 HOST: Final = "127.0.0.1"
-
-_UNSUPPORTED: Final = (
-    "loss_pct",
-    "burst_loss_enter_pct",
-    "queue_packets",
-    "reorder_pct",
-    "duplicate_pct",
-    "corrupt_pct",
-)
-"""What acts on single packets; a TCP relay sees none."""
-
-_DISTRIBUTIONS: Final = (JitterDistribution.NORMAL, JitterDistribution.UNIFORM)
-
-
-def check(profile: LinkProfile) -> None:
-    """LinkError naming the first parameter that the relay cannot do."""
-    for side in ("a_to_b", "b_to_a"):
-        direction: Direction = getattr(profile, side)
-        for name in _UNSUPPORTED:
-            if getattr(direction, name):
-                raise LinkError(
-                    f"profile {profile.name!r}: {side}.{name}: the relay driver relays TCP and cannot do it; "
-                    "use --link netem or uml"
-                )
-        if direction.jitter_distribution not in _DISTRIBUTIONS:
-            raise LinkError(
-                f"profile {profile.name!r}: {side}.jitter_distribution: the relay driver cannot do "
-                f"{direction.jitter_distribution}; it can do: {', '.join(_DISTRIBUTIONS)}"
-            )
 
 
 class Relay:
@@ -81,7 +53,7 @@ class Relay:
         return self._routes[host, port]
 
     async def apply(self, profile: LinkProfile) -> dict[str, str]:
-        check(profile)
+        refuse(profile)
         self._profile = profile.name
         self._to_b.shape(profile.a_to_b, acknowledge_delay_ms=profile.b_to_a.delay_ms)
         self._to_a.shape(profile.b_to_a, acknowledge_delay_ms=profile.a_to_b.delay_ms)
