@@ -1,4 +1,4 @@
-"""A worker of each role dies in each phase of a request: the client gets all tokens once, or one clear error."""
+"""A worker of each role dies in each phase of a request: all tokens once, or one clear error."""
 
 from __future__ import annotations
 

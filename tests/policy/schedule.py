@@ -7,6 +7,7 @@ import random
 import msgspec
 
 from harness.policy.config import HandoffConfig, PolicyConfig, RoutingConfig
+from harness.policy.core import Policy
 from harness.policy.roles import HandoffMode, HandoffPayload, Role, TransferStart
 from tests.policy.world import World
 
@@ -35,25 +36,35 @@ def random_config(rng: random.Random) -> PolicyConfig:
     )
 
 
-def run_schedule(seed: int) -> World:
+def run_schedule(seed: int, policy: type[Policy] = Policy) -> World:
     """One random schedule to its end; returns the world at rest, checked."""
     rng = random.Random(seed)
     config = random_config(rng)
     world = World(
-        config, rng, p=rng.choice([1, 2]), rld=rng.choice([0, 1, 2]), md=rng.choice([1, 2]), solo=int(config.colocated)
+        config,
+        rng,
+        p=rng.choice([1, 2]),
+        rld=rng.choice([0, 1, 2]),
+        md=rng.choice([1, 2]),
+        solo=int(config.colocated),
+        policy=policy,
     )
     prompts: dict[str, int] = {}
     for _ in range(rng.randrange(20, 120)):
         _one_step(world, rng, prompts)
-    world.run_dry()
-    for request in list(world.policy.requests):  # a request left waiting ends by its deadline
-        world.expire(request)
-        world.run_dry()
-        if request in world.policy.requests:
-            world.expire(request)
-    world.run_dry()
-    world.check_rest()
+    to_rest(world)
     return world
+
+
+def to_rest(world: World) -> None:
+    """Let everything end, and check that it has."""
+    world.run_dry()
+    for _ in range(3):
+        for request in list(world.policy.requests):  # a request left waiting ends by its deadline
+            if request in world.deadlines:
+                world.expire(request)
+                world.run_dry()
+    world.check_rest()
 
 
 def _one_step(world: World, rng: random.Random, prompts: dict[str, int]) -> None:
@@ -69,7 +80,9 @@ def _one_step(world: World, rng: random.Random, prompts: dict[str, int]) -> None
     elif roll < 0.20 and world.policy.requests:
         world.leave(rng.choice(sorted(world.policy.requests)))
     elif roll < 0.22 and world.live_work:
-        works = [w for w in sorted(world.live_work) if any(w in r.works for r in world.policy.requests.values())]
+        works = [
+            w for w in sorted(world.live_work) if any(w in r.works for r in world.policy.requests.values())
+        ]
         if works:
             world.fail(rng.choice(works))
     elif roll < 0.23 and world.deadlines:

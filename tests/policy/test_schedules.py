@@ -20,7 +20,9 @@ def test_random_schedules_keep_every_promise(batch: int) -> None:
         try:
             run_schedule(seed)
         except Exception as error:
-            error.add_note(f"replay: PDDBENCH_SEED={seed} pytest 'tests/policy/test_schedules.py' -k '[0]' (first seed)")
+            error.add_note(
+                f"replay: PDDBENCH_SEED={seed} pytest 'tests/policy/test_schedules.py' -k '[0]' (first seed)"
+            )
             raise
 
 
@@ -28,4 +30,6 @@ def test_a_seed_replays_to_the_same_end() -> None:
     first, second = run_schedule(4711), run_schedule(4711)
     assert describe(first) == describe(second)
     assert first.now_ns == second.now_ns
-    assert [(c.got, c.ended) for c in first.clients.values()] == [(c.got, c.ended) for c in second.clients.values()]
+    assert [(c.got, c.ended) for c in first.clients.values()] == [
+        (c.got, c.ended) for c in second.clients.values()
+    ]

@@ -52,8 +52,18 @@ class Client:
 class World:
     """Drives one policy. `violations` raise at once, with the seed in the caller's message."""
 
-    def __init__(self, config: PolicyConfig, rng: random.Random, *, p: int = 2, rld: int = 2, md: int = 2, solo: int = 0):
-        self.policy = Policy(config)
+    def __init__(
+        self,
+        config: PolicyConfig,
+        rng: random.Random,
+        *,
+        p: int = 2,
+        rld: int = 2,
+        md: int = 2,
+        solo: int = 0,
+        policy: type[Policy] = Policy,
+    ):
+        self.policy = policy(config)
         self.rng = rng
         self.now_ns = 0
         self.workers: dict[str, FakeWorker] = {}
@@ -65,7 +75,12 @@ class World:
         self.abandoned: set[str] = set()
         self.counter = 0
         self.joined = 0
-        for role, n in ((Role.PREFILL, p), (Role.RELAY_DECODE, rld), (Role.MAIN_DECODE, md), (Role.COLOCATED, solo)):
+        for role, n in (
+            (Role.PREFILL, p),
+            (Role.RELAY_DECODE, rld),
+            (Role.MAIN_DECODE, md),
+            (Role.COLOCATED, solo),
+        ):
             for _ in range(n):
                 self.join(role)
         self.tell(ev.LinkMeasured(1e6, 20_000_000))
@@ -161,8 +176,7 @@ class World:
             assert client.ended is not None, f"{name} hangs: {self.policy.requests.get(name)}"
             assert client.settled, f"{name} never settled: {self.policy.requests.get(name)}"
         assert not self.policy.requests
-        owed = {w: n for w, n in self.live_work.items()}
-        assert not owed or self.abandoned, owed
+        assert not self.live_work or self.abandoned, self.live_work
         for worker in self.workers.values():
             open_ = [s for s in worker.sequences.values() if s.request not in self.abandoned]
             assert not open_, (worker.name, open_)
@@ -182,17 +196,23 @@ class World:
                 worker.sequences[action.work] = Sequence(
                     action.request, self.clients[action.request].session, action.positions, action.work
                 )
-                worker.outbox.append(ev.PrefillDone(action.request, action.work, held, action.positions - held))
+                worker.outbox.append(
+                    ev.PrefillDone(action.request, action.work, held, action.positions - held)
+                )
             case act.Open():
                 worker = self._begin(action.work, action.worker)
                 held = self._hit(worker, action.request, action.positions)
-                worker.sequences[action.work] = Sequence(action.request, self.clients[action.request].session, held)
+                worker.sequences[action.work] = Sequence(
+                    action.request, self.clients[action.request].session, held
+                )
                 worker.outbox.append(ev.Opened(action.request, action.work, held))
             case act.Transfer():
                 target = self._begin(action.work, action.target)
                 source = self.workers[action.source].sequences[action.source_seq]
                 receiver = target.sequences[action.target_seq]
-                assert receiver.held == action.p0, f"transfer from {action.p0}, but the receiver holds {receiver.held}"
+                assert receiver.held == action.p0, (
+                    f"transfer from {action.p0}, but the receiver holds {receiver.held}"
+                )
                 assert source.held >= action.p1 > action.p0
                 pending = any(
                     isinstance(e, ev.PrefillDone) and e.work == action.source_seq
@@ -202,7 +222,9 @@ class World:
                 assert not (pending and not action.follow), "KV taken from an unfinished prefill"
                 self.transfers[action.work] = action
                 receiver.held = action.p1
-                target.outbox.append(ev.TransferDone(action.request, action.work, (action.p1 - action.p0) * 2000))
+                target.outbox.append(
+                    ev.TransferDone(action.request, action.work, (action.p1 - action.p0) * 2000)
+                )
             case act.Demote():
                 assert action.work in self.live_work
             case act.Extend():
@@ -274,7 +296,8 @@ class World:
     def _cancel(self, action: act.Cancel) -> None:
         worker = self.workers[self.live_work[action.work]]
         result_on_its_way = any(
-            getattr(e, "work", None) == action.work and not (isinstance(e, ev.TokensDecoded) and e.finish is None)
+            getattr(e, "work", None) == action.work
+            and not (isinstance(e, ev.TokensDecoded) and e.finish is None)
             for e in worker.outbox
         )
         if action.work in self.transfers and self.rng.random() < 0.5:
