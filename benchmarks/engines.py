@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import click
 
 from adapters.engines import load_engine
-from harness.engine import Decode, Engine, EngineOptions
+from harness.engine import Decode, Engine, EngineOptions, Sampled
 
 _CONTEXT_TOKENS = 2048
 _BATCH = 8
@@ -84,8 +84,9 @@ class Subject:
             ids = self._ids(100)
             self.engine.open(seq, ids)
             self.engine.extend(seq, ids, Decode(self._decode_tokens))
-        while self.engine.usage().decoded_tokens % (batch * self._decode_tokens) == 0:
-            self.engine.step()
+        begun: set[int] = set()
+        while len(begun) < batch:
+            begun |= {output.seq for output in self.engine.step() if isinstance(output, Sampled)}
         before = self.engine.usage().decoded_tokens
         with timed() as spent:
             drain(self.engine)

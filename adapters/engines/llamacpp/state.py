@@ -119,11 +119,14 @@ class State:
     """One slot's state in a buffer, with views of its parts."""
 
     def __init__(self, layout: StateLayout, slot: int, tokens: int) -> None:
-        self.buffer: Bytes = np.zeros(layout.state_bytes(tokens), np.uint8)
+        # Not zeroed as a whole: all but the counts is filled in, and fresh zero pages cost more than copying.
+        self.buffer: Bytes = np.empty(layout.state_bytes(tokens), np.uint8)
         self.tokens = tokens
         self._layout = layout
         self._slot = slot
         self._cells_at = _HEAD.size + (slot + 1) * _COUNT.size
+        self.buffer[: self._cells_at] = 0
+        self.buffer[len(self.buffer) - (layout.streams - slot - 1) * _COUNT.size :] = 0
 
     def write_headers(self) -> None:
         """Fill in everything but K and V, for positions [0, tokens)."""
