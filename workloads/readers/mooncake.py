@@ -17,6 +17,8 @@ from workloads.builder import Place, TraceBuilder
 from workloads.errors import TraceError
 from workloads.readers.blocks import PROBED_ROWS, infer
 from workloads.readers.json_lines import rows
+from workloads.readers.mooncake_delta import DeltaPrompts
+from workloads.readers.options import Rows
 from workloads.readers.values import block_ids, milliseconds, sorted_spread
 from workloads.source import digest, files
 from workloads.trace import Trace, Trigger
@@ -42,7 +44,7 @@ class _Row(msgspec.Struct):
     timestamp: float
     input_length: int
     output_length: int
-    hash_ids: list[int]
+    hash_ids: list[int] = []
     session_id: str | int | None = None
     turn: int | None = None
     priority: int = 0
@@ -60,7 +62,8 @@ _DECODER: Final = msgspec.json.Decoder(_Row)
 def sniff(_path: Path, head: bytes) -> bool:
     """Whether these are the first bytes of Mooncake lines."""
     line = head.split(b"\n", 1)[0]
-    return b'"hash_ids"' in line and b'"input_length"' in line and b'"chat_id"' not in line
+    told = b'"hash_ids"' in line or b'"session_id"' in line
+    return told and b'"input_length"' in line and b'"chat_id"' not in line
 
 
 def read(path: Path, options: ReadOptions) -> Trace:
@@ -69,7 +72,9 @@ def read(path: Path, options: ReadOptions) -> Trace:
     probe = islice(rows(sources[0], _DECODER, _WHAT), PROBED_ROWS)
     pairs = [(row.input_length, len(row.hash_ids)) for row, _ in probe]
     block_size, tail = infer(pairs, usual=USUAL_BLOCK, told=options.block_size)
-    reader = _Reader(TraceBuilder(block_size=block_size, tail=tail))
+    delta = DeltaPrompts(block_size, tail) if options.rows == Rows.DELTA else None
+    builder = TraceBuilder(block_size=block_size, tail=tail) if delta is None else delta.builder
+    reader = _Reader(builder, delta)
     for source in sources:
         for row, place in rows(source, _DECODER, _WHAT):
             reader.add(row, place)
@@ -79,8 +84,9 @@ def read(path: Path, options: ReadOptions) -> Trace:
 class _Reader:
     """Collects rows; the timestamps of rows that stand alone are spread at the end."""
 
-    def __init__(self, builder: TraceBuilder) -> None:
+    def __init__(self, builder: TraceBuilder, delta: DeltaPrompts | None) -> None:
         self.builder = builder
+        self.delta = delta
         self.sessions: dict[str, int] = {}
         self.nodes: dict[int, list[int]] = {}
         self.last_ns: dict[int, int] = {}
@@ -114,12 +120,11 @@ class _Reader:
                 field="turn",
                 value=row.turn,
             )
-        ids = block_ids(row.hash_ids, place.file, "hash_ids", place.line)
-        node = self.builder.tree.insert(0, ids, len(self.builder))
+        node, inputs = self._prompt(row, session, place)
         self.builder.add_turn(
             session,
             place,
-            input_tokens=row.input_length,
+            input_tokens=inputs,
             output_tokens=row.output_length,
             node=node,
             after=[turn - 1] if turn else [],
@@ -139,9 +144,24 @@ class _Reader:
             self.nodes.setdefault(session, []).append(node)
             self.last_ns[session] = at_ns
 
+    def _prompt(self, row: _Row, session: int, place: Place) -> tuple[int, int]:
+        """Node and length of the row's prompt."""
+        ids = block_ids(row.hash_ids, place.file, "hash_ids", place.line)
+        if self.delta is None:
+            return self.builder.tree.insert(0, ids, len(self.builder)), row.input_length
+        if row.session_id is None:
+            raise TraceError(
+                "delta rows need a session_id", file=place.file, line=place.line, field="session_id"
+            )
+        return self.delta.prompt(
+            session, place, added=row.input_length, output=row.output_length, ids=row.hash_ids
+        )
+
     def finish(self, path: Path, source_digest: str, options: ReadOptions) -> Trace:
         warnings: list[str] = []
-        if self.builder.block_size != USUAL_BLOCK:
+        if self.delta is not None:
+            warnings.append("rows taken as deltas: prompts are the history and what each row adds")
+        elif self.builder.block_size != USUAL_BLOCK:
             warnings.append(f"block ids stand for {self.builder.block_size} tokens, by their counts")
         if not self.told_delay:
             warnings.append("delays are start-to-start gaps and contain the recorded service time")

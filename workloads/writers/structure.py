@@ -27,7 +27,8 @@ def waits_oddly(trace: Trace) -> NDArray[np.bool_]:
     plain = counts == (within > 0)
     one = np.flatnonzero(counts == 1)
     plain[one] &= t.after[t.after_start[one]] == within[one] - 1
-    return np.logical_not(plain)
+    oddly: NDArray[np.bool_] = ~plain
+    return oddly
 
 
 def hits_across_sessions(trace: Trace) -> int:
