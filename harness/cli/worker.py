@@ -49,4 +49,4 @@ def command(master_host: str, master_port: int, run_dir: str | None, join_s: flo
                 break
             except KeyboardInterrupt:
                 continue  # it has had the signal too: the first drains, the second stops
-    raise click.exceptions.Exit(code)
+    sys.exit(code)

@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from harness.loadgen.assessment import Assessment, read_assessment
 from harness.loadgen.calibrated import ServedRequest
-from harness.loadgen.job import Arrivals, Limits, LoadJob, PoissonArrivals, Target, write_job
-from harness.loadgen.local import SHARD
+from harness.loadgen.job import Arrivals, Limits, LoadJob, PoissonArrivals, Target, shard_name, write_job
 from workloads.replay import Piece, PlanHeader, ReplayPlan, ReplaySession, ReplayTurn, write_plan
 from workloads.spelling import Spelling, scope_key
 from workloads.vocabulary import Vocabulary
@@ -254,8 +253,8 @@ def _compare(
     scenario: Scenario, job: LoadJob, served: dict[str, ServedRequest], started_ns: int, ended_ns: int
 ) -> Calibration:
     where = f"cell={job.cell}/rep={job.rep}"
-    rows = pq.read_table(job.run_dir / "requests" / where / f"{SHARD}.parquet").to_pylist()
-    assessment: Assessment = read_assessment(job.run_dir / "loadgen" / where / f"{SHARD}.json")
+    rows = pq.read_table(job.run_dir / "requests" / where / f"{shard_name(0)}.parquet").to_pylist()
+    assessment: Assessment = read_assessment(job.run_dir / "loadgen" / where / f"{shard_name(0)}.json")
     good: list[tuple[dict[str, Any], ServedRequest]] = [
         (row, served[row["request_id"]])
         for row in rows

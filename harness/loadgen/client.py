@@ -122,9 +122,11 @@ class Client:
     def close(self) -> None:
         if self._reaper is not None:
             self._reaper.cancel()
-        for connection in self._idle:
+        busy = [connection for _, connection in self._carrying.values() if connection is not None]
+        for connection in (*self._idle, *busy):
             connection.close()
         self._idle.clear()
+        self._carrying.clear()
         if self._stamping is not None:
             self._stamping.close()
 

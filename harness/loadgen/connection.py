@@ -338,7 +338,7 @@ class Connection:
         self._unsent = []
 
     def close(self) -> None:
-        """Close an idle connection."""
+        """Close without a word to anybody."""
         self._close()
 
 

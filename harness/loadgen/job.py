@@ -211,6 +211,11 @@ def read_job(path: Path) -> LoadJob:
     return decode_job(data, str(path))
 
 
+def shard_name(number: int) -> str:
+    """Name of the `number`th process of a run, from 0: of its shards and of its assessment."""
+    return f"loadgen-{number}"
+
+
 def loadgen_dir(job: LoadJob) -> Path:
     """Where the load generator's own files of this cell and repetition stand."""
     return job.run_dir / "loadgen" / f"cell={job.cell}" / f"rep={job.rep}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import gevent
 
-from harness.loadgen.job import ClosedLoop, loadgen_dir
+from harness.loadgen.job import ClosedLoop, loadgen_dir, shard_name
 from harness.loadgen.plan import read_plan_of
 from harness.loadgen.progress import Announcer, Finished, ProgressMeter, Started
 from harness.loadgen.replay import Assignment
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from harness.loadgen.job import LoadJob
     from harness.loadgen.web import LiveWeb
 
-SHARD: Final = "loadgen-0"
 PROGRESS_S: Final = 1.0
 
 
@@ -28,7 +27,7 @@ def run_local(job: LoadJob, announcer: Announcer) -> Assessment:
     """Replay the whole plan. Raises what went wrong; Ctrl-C once drains, twice stops."""
     sessions = read_plan_of(job).sessions
     live = job.arrivals.sessions if isinstance(job.arrivals, ClosedLoop) else None
-    run = ShardRun(job, Assignment(SHARD, live, job.warmup.sessions), sessions)
+    run = ShardRun(job, Assignment(shard_name(0), live, job.warmup.sessions), sessions)
     _on_interrupt(run)
     try:
         run.stage()
@@ -49,7 +48,7 @@ def run_local(job: LoadJob, announcer: Announcer) -> Assessment:
         raise
     announcer.say(
         Finished(
-            str(loadgen_dir(job) / f"{SHARD}.json"),
+            str(loadgen_dir(job) / f"{assessment.shard}.json"),
             assessment.valid,
             assessment.reasons,
             assessment.requests,

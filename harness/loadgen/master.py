@@ -25,7 +25,7 @@ from locust.runners import STATE_MISSING, MasterRunner
 
 from harness.loadgen import messages as m
 from harness.loadgen.assessment import Assessment, write_assessment
-from harness.loadgen.job import ClosedLoop, LoadJob, MasterOptions, encode_job, loadgen_dir
+from harness.loadgen.job import ClosedLoop, LoadJob, MasterOptions, encode_job, loadgen_dir, shard_name
 from harness.loadgen.merge import MERGED, merge_assessments
 from harness.loadgen.offset import Exchange, Offset, estimate_offset
 from harness.loadgen.plan import read_plan_of
@@ -70,9 +70,18 @@ class Shard:
 
 
 class ReplayMaster(MasterRunner):
-    """Locust's master, closed to workers that come when the sessions have been dealt out."""
+    """Locust's master, closed to workers that come when the sessions have been dealt out.
+
+    Nor does it spawn users anew when a worker goes: the sessions it had cannot be taken up by another.
+    """
 
     full = False
+    spawned = False
+
+    def start(self, *arguments: Any, **options: Any) -> None:
+        if not self.spawned:
+            self.spawned = True
+            super().start(*arguments, **options)
 
     def handle_message(self, client_id: str, msg: Message) -> None:
         if msg.type == "client_ready" and self.full and client_id not in self.clients:
@@ -167,7 +176,7 @@ class _Master:
             gevent.sleep(0.02)
         self._runner.full = True
         for number, client_id in enumerate(self._joined[: self._options.workers]):
-            self._shards[client_id] = Shard(client_id, f"loadgen-{number}")
+            self._shards[client_id] = Shard(client_id, shard_name(number))
 
     def _deal(self, shard: Shard, plan: ReplayPlan) -> None:
         try:

@@ -18,6 +18,7 @@ import msgspec
 from gevent.event import Event
 from locust.rpc import Message
 from locust.runners import WorkerRunner
+from locust.stats import RequestStats
 
 from harness.loadgen import messages as m
 from harness.loadgen.assessment import Assessment
@@ -35,6 +36,23 @@ _REPORT_S: Final = 1.0
 
 class WorkerError(RuntimeError):
     """The worker cannot take part; one line."""
+
+
+class JoiningRunner(WorkerRunner):
+    """Locust's worker runner, listening to our messages before it joins: a refusal comes at once."""
+
+    def __init__(
+        self, environment: ReplayEnvironment, host: str, port: int, listeners: dict[str, Callable[..., None]]
+    ) -> None:
+        self._listeners: Final = listeners
+        environment.runner = self
+        super().__init__(environment, host, port)
+
+    def connect_to_master(self) -> None:
+        for name, listener in self._listeners.items():
+            if name not in self.custom_messages:
+                self.register_message(name, listener)
+        super().connect_to_master()  # type: ignore[no-untyped-call]
 
 
 class Worker:
@@ -57,13 +75,8 @@ class Worker:
         self._environment.parsed_options = Namespace(
             web_base_path=""
         )  # Locust would read its own config files
-        try:
-            with gevent.Timeout(join_s):
-                self._runner: WorkerRunner = self._environment.create_worker_runner(host, port)
-        except (gevent.Timeout, ConnectionError):
-            raise WorkerError(f"no master answered at {host}:{port} within {join_s:g} s") from None
         self._environment.events.report_to_master.add_listener(self._count_sessions_as_users)  # type: ignore[no-untyped-call]
-        listeners: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], None]], ...] = (
+        handlers: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], None]], ...] = (
             (m.CLOCK, m.Clock, self._on_clock),
             (m.ASSIGN, m.Assign, self._on_assign),
             (m.PLAN, m.PlanPiece, self._on_piece),
@@ -72,8 +85,13 @@ class Worker:
             (m.REFUSED, m.Refused, self._on_refused),
             (m.LEAVE, m.Leave, self._on_leave),
         )
-        for name, kind, handler in listeners:
-            self._runner.register_message(name, self._listener(kind, handler))
+        listeners = {name: self._listener(kind, handler) for name, kind, handler in handlers}
+        self._environment.stats = RequestStats(use_response_times_cache=False)
+        try:
+            with gevent.Timeout(join_s):
+                self._runner: JoiningRunner = JoiningRunner(self._environment, host, port, listeners)
+        except (gevent.Timeout, ConnectionError):
+            raise WorkerError(f"no master answered at {host}:{port} within {join_s:g} s") from None
 
     def serve(self) -> tuple[Assessment, Path]:
         """Do the master's bidding to the end. Raises WorkerError or JobError; the master is told."""

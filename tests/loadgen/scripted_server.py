@@ -86,9 +86,13 @@ class ScriptedServer:
             thread.start()
 
     def _serve(self, sock: socket.socket, connection: int) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(sock):
-            if self.tls is not None:
+        if self.tls is not None:
+            try:
                 sock = self.tls.wrap_socket(sock, server_side=True)
+            except OSError:
+                sock.close()
+                return
+        with contextlib.suppress(OSError), contextlib.closing(sock):
             buffer = b""
             while True:
                 while b"\r\n\r\n" not in buffer:

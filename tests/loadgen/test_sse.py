@@ -30,9 +30,22 @@ def reference(stream: bytes) -> list[bytes]:
 
 
 LINES = st.sampled_from(
-    [b'data: {"a":1}', b"data:x", b"data", b"data: ", b": ping", b"event: error", b"id: 7", b"retry: 10", b"", b"",
-     b"data:  two blanks", b"data: a:b", b"dataset: no"]
-)  # fmt: skip
+    [
+        b'data: {"a":1}',
+        b"data:x",
+        b"data",
+        b"data: ",
+        b"data:  two blanks",
+        b"data: a:b",
+        b"dataset: no",
+        b": ping",
+        b"event: error",
+        b"id: 7",
+        b"retry: 10",
+        b"",
+        b"",
+    ]
+)
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
