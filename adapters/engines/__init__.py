@@ -33,5 +33,13 @@ def load_engine(name: str, options: EngineOptions) -> Engine:
     module = _ENGINES.get(name)
     if module is None:
         raise EngineError(f"engine {name!r} is not known; known: {', '.join(sorted(_ENGINES))}")
+    for size in ("max_sequences", "max_context_tokens", "capacity_tokens", "batch_tokens", "threads"):
+        value = getattr(options, size)
+        if value is not None and value < 1:
+            raise EngineError(f"{name}: options.{size} is {value}; it must be at least 1")
+    for scale in ("time_scale", "byte_scale"):
+        value = getattr(options, scale)
+        if not value > 0:
+            raise EngineError(f"{name}: options.{scale} is {value}; it must be above 0")
     engine: Engine = importlib.import_module(module).load(options)
     return engine

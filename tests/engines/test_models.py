@@ -90,6 +90,21 @@ def test_options_of_another_engine_are_refused():
         load_engine("emulated", EngineOptions(model="kimi-k2", devices="h100x8"))
 
 
+@pytest.mark.parametrize("name", ["llamacpp", "emulated"])
+@pytest.mark.parametrize(
+    "option",
+    ["max_sequences", "max_context_tokens", "capacity_tokens", "batch_tokens", "threads", "time_scale"],
+)
+def test_sizes_that_make_no_sense_are_refused_by_name(name, option):
+    with pytest.raises(EngineError, match=f"options.{option} is 0"):
+        load_engine(name, EngineOptions(**{option: 0}))
+
+
+def test_more_sequences_than_the_library_can_hold_are_refused():
+    with pytest.raises(EngineError, match="<= 256"):
+        load_engine("llamacpp", EngineOptions(max_sequences=300, max_context_tokens=64))
+
+
 def test_another_wheel_version_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(abi.importlib.metadata, "version", lambda _: "2025.1.1")
     with pytest.raises(abi.AbiError, match=r"2025\.1\.1 is installed.*install xllamacpp=="):

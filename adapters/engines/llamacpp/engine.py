@@ -15,7 +15,6 @@ def load(options: EngineOptions) -> Engine:
             "llamacpp: devices, time_scale and byte_scale are options of the emulated engine only"
         )
     backend = LlamaContext(models.resolve(options.model, options.model_sha256), options)
-    capacity_tokens = options.max_sequences * options.max_context_tokens
-    return SlotEngine(
-        backend, capacity_tokens=options.capacity_tokens or capacity_tokens, batch_tokens=options.batch_tokens
-    )
+    all_slots = options.max_sequences * options.max_context_tokens
+    capacity_tokens = min(all_slots, options.capacity_tokens or all_slots)
+    return SlotEngine(backend, capacity_tokens=capacity_tokens, batch_tokens=options.batch_tokens)
