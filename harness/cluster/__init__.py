@@ -1,1 +1,1 @@
-"""The live driver: a router that runs the policy, workers that run engines, and what they say to each other."""
+"""The live driver: a router that runs the policy, workers that run engines, and their wire protocol."""
