@@ -4,15 +4,17 @@ UV_VERSION := 0.13.9
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip
+VLLM := .venv-vllm
 
-.PHONY: quickstart test netem browser vllm slow lock clean help
+.PHONY: quickstart test netem browser vllm test-vllm slow lock clean help
 
 help:
 	@echo "make quickstart  run naive cross-DC against PDD on this machine and report (about 3 minutes)"
 	@echo "make test        lint, types, import rules, unit and live tests, through tox"
 	@echo "make netem       tests on real netem, by user-mode-linux where the kernel has none (root)"
 	@echo "make browser     tests of the HTML report in headless Chromium"
-	@echo "make vllm        install the vLLM extra into .venv-vllm and test it"
+	@echo "make vllm        install vLLM for the CPU into .venv-vllm; then: .venv-vllm/bin/pddbench run experiments/vllm-modes.toml"
+	@echo "make test-vllm   the engine conformance suite, kill table and connector tests on vLLM"
 	@echo "make slow        statistical and large-scale checks"
 	@echo "make lock        pin the newest versions that pyproject.toml allows"
 
@@ -24,6 +26,11 @@ test: $(VENV)/.dev
 
 netem browser slow: $(VENV)/.dev
 	$(BIN)/tox -e $@
+
+vllm: $(VLLM)/.ready
+
+test-vllm: $(VENV)/.dev $(VLLM)/.ready
+	$(BIN)/tox -e vllm
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,11 +48,23 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/uv
 	$(UV) install --quiet --no-deps -e .
 	touch $@
 
+# torch first, from where pip is told to look, else from the index of CPU builds that uv knows.
+$(VLLM)/.ready: requirements/vllm.txt pyproject.toml | $(BIN)/uv
+	$(PYTHON) -m venv $(VLLM)
+	$(UV) install --quiet --python $(VLLM) --no-deps \
+	  $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),--torch-backend cpu) torch==2.13.0
+	$(UV) install --quiet --python $(VLLM) --no-deps --require-hashes -r requirements/vllm.txt
+	$(UV) install --quiet --python $(VLLM) --no-deps -e .
+	touch $@
+
 lock: | $(BIN)/uv
 	$(UV) compile -q --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' \
 	  pyproject.toml -o requirements/run.txt
 	$(UV) compile -q --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' \
 	  --extra dev pyproject.toml -o requirements/dev.txt
+	$(UV) compile -q --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' \
+	  $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),--torch-backend cpu) --no-emit-package torch \
+	  --override requirements/vllm-overrides.txt --extra dev pyproject.toml requirements/vllm.in -o requirements/vllm.txt
 
 clean:
-	rm -rf $(VENV) .venv-vllm .tox
+	rm -rf $(VENV) $(VLLM) .tox

