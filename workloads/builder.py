@@ -31,10 +31,14 @@ class Place:
 
 
 class TraceBuilder:
-    """Collects turns of any number of sessions in any order; `build` groups them by session."""
+    """Collects turns of any number of sessions in any order; `build` groups them by session.
 
-    def __init__(self, *, block_size: int, tail: Tail) -> None:
+    prefix_known  False: prompts have lengths only, and their node is -1
+    """
+
+    def __init__(self, *, block_size: int, tail: Tail, prefix_known: bool = True) -> None:
         self.block_size = block_size
+        self.prefix_known = prefix_known
         self.tail = tail
         self.tree = TreeBuilder(block_size)
         self._session_ids: list[str] = []
@@ -156,7 +160,6 @@ class TraceBuilder:
         name: str,
         source_format: str,
         digest: str,
-        prefix_known: bool = True,
         sessions_known: bool = True,
         warnings: Sequence[str] = (),
     ) -> Trace:
@@ -190,7 +193,7 @@ class TraceBuilder:
                 digest=digest,
                 block_size=self.block_size,
                 tail=self.tail,
-                prefix_known=prefix_known,
+                prefix_known=self.prefix_known,
                 sessions_known=sessions_known,
                 warnings=tuple(lines),
             ),
@@ -232,7 +235,7 @@ class TraceBuilder:
                     field=name,
                     value=value,
                 )
-        if node == NO_NODE:
+        if not self.prefix_known:
             return
         blocks = self.tree.depth(node)
         whole, rest = divmod(input_tokens, self.block_size)

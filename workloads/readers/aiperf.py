@@ -77,7 +77,6 @@ def read(path: Path, _options: ReadOptions) -> Trace:
         name=path.name,
         source_format=NAME,
         digest=digest(files(path, (".jsonl",))),
-        prefix_known=False,
         warnings=[
             LENGTHS_ONLY,
             *(f"{count} records left out: {why}" for why, count in left.items() if count),
@@ -87,7 +86,7 @@ def read(path: Path, _options: ReadOptions) -> Trace:
 
 class _Reader:
     def __init__(self, origin_ns: int) -> None:
-        self.builder = TraceBuilder(block_size=1, tail=Tail.WHOLE)
+        self.builder = TraceBuilder(block_size=1, tail=Tail.WHOLE, prefix_known=False)
         self.origin_ns = origin_ns
         self.sessions: dict[str, int] = {}
         self.end_ns: dict[int, int] = {}

@@ -33,7 +33,7 @@ def sniff(_path: Path, head: bytes) -> bool:
 def read(path: Path, _options: ReadOptions) -> Trace:
     """One CSV file, or a directory of them read as one."""
     sources = files(path, (".csv",))
-    builder = TraceBuilder(block_size=1, tail=Tail.WHOLE)
+    builder = TraceBuilder(block_size=1, tail=Tail.WHOLE, prefix_known=False)
     origin: int | None = None
     before = 0
     for source in sources:
@@ -60,7 +60,6 @@ def read(path: Path, _options: ReadOptions) -> Trace:
         name=path.name,
         source_format=NAME,
         digest=digest(sources),
-        prefix_known=False,
         sessions_known=False,
         warnings=[LENGTHS_ONLY],
     )

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from workloads.builder import Place, TraceBuilder
 from workloads.errors import TraceError
 from workloads.readers.blocks import PROBED_ROWS, infer
+from workloads.readers.parquet import MAGIC, reading, schema_or_none
 from workloads.readers.values import milliseconds
 from workloads.source import digest, files
 from workloads.trace import Trace
@@ -33,12 +34,8 @@ _BATCH: Final = 4096
 
 def sniff(path: Path, head: bytes) -> bool:
     """Whether this is a Parquet file with Baseten's columns."""
-    if not head.startswith(b"PAR1"):
-        return False
-    try:
-        return set(_COLUMNS) <= set(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):
-        return False
+    schema = schema_or_none(path) if head.startswith(MAGIC) else None
+    return schema is not None and set(_COLUMNS) <= set(schema.names)
 
 
 def read(path: Path, options: ReadOptions) -> Trace:
@@ -67,20 +64,15 @@ _RowTuple = tuple[float, int, int, "NDArray[np.uint64]", str | None, Place]
 
 def _rows(source: Path, batch: int) -> Iterator[_RowTuple]:
     """Instant (ms), input, output, block ids, session and place of each row."""
-    try:
-        with pq.ParquetFile(source) as file:
-            missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
-            if missing:
-                raise TraceError(f"lacks the columns {', '.join(missing)}", file=source)
-            names = [*_COLUMNS, *((_SESSION,) if _SESSION in file.schema_arrow.names else ())]
-            number = 0
-            for part in file.iter_batches(batch_size=batch, columns=names):
-                yield from _batch_rows(source, part, number)
-                number += len(part)
-    except FileNotFoundError as e:
-        raise TraceError("no such file", file=source) from e
-    except (pa.ArrowException, OSError) as e:
-        raise TraceError(f"not a readable Parquet file: {str(e).splitlines()[0]}", file=source) from e
+    with reading(source), pq.ParquetFile(source) as file:
+        missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
+        if missing:
+            raise TraceError(f"lacks the columns {', '.join(missing)}", file=source)
+        names = [*_COLUMNS, *((_SESSION,) if _SESSION in file.schema_arrow.names else ())]
+        number = 0
+        for part in file.iter_batches(batch_size=batch, columns=names):
+            yield from _batch_rows(source, part, number)
+            number += len(part)
 
 
 def _batch_rows(source: Path, part: Any, number: int) -> Iterator[_RowTuple]:
@@ -145,12 +137,10 @@ def _unsigned(source: Path, values: Any) -> NDArray[np.uint64]:
 
 def _told_block_size(source: Path) -> int | None:
     """The one value of the block_size column, if there is one."""
-    try:
+    with reading(source):
         if _BLOCK_SIZE not in pq.read_schema(source).names:
             return None
         values = set(pq.read_table(source, columns=[_BLOCK_SIZE]).column(0).to_pylist())
-    except (pa.ArrowException, OSError) as e:
-        raise TraceError(f"not a readable Parquet file: {str(e).splitlines()[0]}", file=source) from e
     if len(values) != 1:
         raise TraceError(
             "must be one value throughout", file=source, field=_BLOCK_SIZE, value=sorted(map(str, values))

@@ -15,7 +15,7 @@ _SIZES: Final = (16, 32, 64, 128, 256, 512, 1024, 1)
 
 def infer(pairs: Iterable[tuple[int, int]], *, usual: int, told: int | None) -> tuple[int, Tail]:
     """The size and rule that most (tokens, blocks) pairs agree with; the usual size where several do."""
-    known = list(pairs)
+    known = [(tokens, blocks) for tokens, blocks in pairs if blocks]  # no ids say nothing of their size
     sizes = (told,) if told is not None else (usual, *(s for s in _SIZES if s != usual))
     best, best_fit = (sizes[0], Tail.PARTIAL), -1
     for size in sizes:

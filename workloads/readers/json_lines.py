@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -20,17 +20,50 @@ _CHUNK: Final = 1 << 18
 _MAX_ELEMENT: Final = 256 << 20
 _SPACE: Final = " \t\r\n"
 
-RowType = TypeVar("RowType")
+RowType = TypeVar("RowType", bound=msgspec.Struct)
+
+
+class TwiceError(Exception):
+    """An object holds a key twice: which of the two is meant?"""
+
+
+def check_keys(text: bytes, place: Place) -> None:
+    """Refuse a JSON text in which an object holds a key twice."""
+    try:
+        json.loads(text, object_pairs_hook=_table)
+    except TwiceError as e:
+        raise _twice(e, place) from e
+
+
+def _twice(e: TwiceError, place: Place) -> TraceError:
+    return TraceError("stands in one object twice", file=place.file, line=place.line, field=str(e))
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise TwiceError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _fields(decoder: msgspec.json.Decoder[RowType]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(cast("type[msgspec.Struct]", decoder.type))
 
 
 def rows(source: Path, decoder: msgspec.json.Decoder[RowType], what: str) -> Iterator[tuple[RowType, Place]]:
     """Decoded lines of a file with their place; `what` names a row in the error."""
     file = str(source)
+    keys = [f'"{field.encode_name}"'.encode() for field in _fields(decoder)]
     for number, line in lines(source):
+        place = Place(file, number)
         try:
-            yield decoder.decode(line), Place(file, number)
+            row = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as e:
             raise TraceError(f"not {what}: {e}", file=source, line=number) from e
+        if any(line.count(key) > 1 for key in keys):  # cheap, and rarely true
+            check_keys(line, place)
+        yield row, place
 
 
 def elements(source: Path) -> Iterator[tuple[Any, Place]]:
@@ -65,7 +98,7 @@ class _Window:
         self._source = source
         self._text = ""
         self._at = 0
-        self._decoder = json.JSONDecoder()
+        self._decoder = json.JSONDecoder(object_pairs_hook=_table)
 
     def peek(self) -> str:
         """The next character that is not white space; '' at the end."""
@@ -86,8 +119,12 @@ class _Window:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
-            except (json.JSONDecodeError, RecursionError) as e:
-                if isinstance(e, RecursionError) or not self._more():
+            except TwiceError as e:
+                raise TraceError(
+                    "stands in one object twice", file=self._source, line=number, field=str(e)
+                ) from e
+            except (ValueError, RecursionError) as e:
+                if not isinstance(e, json.JSONDecodeError) or not self._more():
                     raise TraceError(f"not JSON: {e}", file=self._source, line=number) from e
                 continue
             if end == len(self._text) and self._more():

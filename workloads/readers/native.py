@@ -21,6 +21,7 @@ from workloads.native_format import (
     VERSION,
     Metadata,
 )
+from workloads.readers.parquet import MAGIC, reading, schema_or_none
 from workloads.trace import UNKNOWN, Tail, Trace, Turns
 
 if TYPE_CHECKING:
@@ -31,28 +32,19 @@ if TYPE_CHECKING:
     from workloads.readers.options import ReadOptions
 
 NAME: Final = "native"
-_MAGIC: Final = b"PAR1"
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Whether this is a Parquet file that says it is a trace of ours."""
-    if not head.startswith(_MAGIC):
-        return False
-    try:
-        return METADATA_KEY in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
+    schema = schema_or_none(path) if head.startswith(MAGIC) else None
+    return schema is not None and METADATA_KEY in (schema.metadata or {})
 
 
 def read(path: Path, _options: ReadOptions) -> Trace:
     """One Parquet file."""
-    try:
+    with reading(path):
         table = pq.read_table(path, partitioning=None)
-    except FileNotFoundError as e:
-        raise TraceError("no such file", file=path) from e
-    except (pa.ArrowException, OSError) as e:
-        raise TraceError(f"not a readable Parquet file: {str(e).splitlines()[0]}", file=path) from e
-    return _Reader(path, table).trace()
+        return _Reader(path, table).trace()
 
 
 class _Reader:

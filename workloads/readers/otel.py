@@ -46,7 +46,7 @@ def read(path: Path, _options: ReadOptions) -> Trace:
             file=odd.place.file,
             field=odd.span_id,
         )
-    builder = TraceBuilder(block_size=1, tail=Tail.WHOLE)
+    builder = TraceBuilder(block_size=1, tail=Tail.WHOLE, prefix_known=all(with_text))
     pieces = PieceTable()
     origin = min(span.start_ns for span in found)
     sessions: dict[str, list[Span]] = {}
@@ -58,7 +58,6 @@ def read(path: Path, _options: ReadOptions) -> Trace:
         name=path.name,
         source_format=NAME,
         digest=digest(sources),
-        prefix_known=all(with_text),
         warnings=[ESTIMATED if all(with_text) else LENGTHS_ONLY],
     )
 

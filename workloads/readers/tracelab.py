@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workloads.builder import Place, TraceBuilder
+from workloads.builder import MAX_TOKENS, Place, TraceBuilder
 from workloads.prefix_tree import NO_NODE
 from workloads.readers.table import Row, rows
 from workloads.readers.values import milliseconds
@@ -64,8 +64,9 @@ class _Session:
         if row.integer("round_idx") != turn:
             raise row.wrong("round_idx", f"round {turn} of this session comes next")
         prefix, new, output = (row.integer(c) for c in ("prefix_len", "input_len", "output_len"))
-        if prefix < 0 or new < 0:
-            raise row.wrong("prefix_len" if prefix < 0 else "input_len", "must be 0 or more")
+        for column, value in (("prefix_len", prefix), ("input_len", new)):
+            if not 0 <= value < MAX_TOKENS:
+                raise row.wrong(column, f"must be 0 or more and below {MAX_TOKENS}")
         if turn and prefix > self.tokens:
             raise row.wrong("prefix_len", f"exceeds the {self.tokens} tokens that the session had before")
         tree = self.builder.tree

@@ -14,6 +14,7 @@ import msgspec
 
 from workloads.builder import Place, TraceBuilder
 from workloads.errors import TraceError
+from workloads.readers.json_lines import check_keys
 from workloads.readers.values import block_ids, seconds
 from workloads.source import digest, files, read_all
 from workloads.trace import Tail, Trace, Trigger
@@ -92,8 +93,9 @@ def read(path: Path, _options: ReadOptions) -> Trace:
 
 
 def _document(source: Path) -> _Document:
+    content = read_all(source)
     try:
-        document = _DECODER.decode(read_all(source))
+        document = _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         raise TraceError(f"not a Weka session: {e}", file=source) from e
     if not 0 < document.block_size <= 1 << 20:
@@ -102,7 +104,19 @@ def _document(source: Path) -> _Document:
         raise TraceError(
             "must be 'local' or 'global'", file=source, field="hash_id_scope", value=document.hash_id_scope
         )
+    if any(content.count(key) > count for key, count in _key_counts(document)):
+        check_keys(content, Place(str(source)))
     return document
+
+
+def _key_counts(document: _Document) -> list[tuple[bytes, int]]:
+    """How often the keys that matter stand in a document that holds none of them twice."""
+    nested = [item.requests for item in document.requests if isinstance(item, _Subagent)]
+    items = len(document.requests) + sum(len(requests) for requests in nested)
+    calls = items - len(nested)
+    once = [(b'"id"', 1), (b'"block_size"', 1), (b'"hash_id_scope"', 1), (b'"requests"', 1 + len(nested))]
+    each = [(f'"{key}"'.encode(), calls) for key in ("in", "out", "hash_ids", "think_time", "api_time")]
+    return [*once, *each, (b'"t"', items), (b'"type"', items)]
 
 
 class _Session:

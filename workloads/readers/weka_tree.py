@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workloads.builder import Place, TraceBuilder
+from workloads.builder import MAX_TOKENS, Place, TraceBuilder
 from workloads.prefix_tree import NO_NODE
 from workloads.readers.table import Row, rows
 from workloads.readers.values import seconds
@@ -130,6 +130,8 @@ class _Session:
         parent = row.integer("parent_seq")
         shared = row.integer("shared_blocks64")
         blocks = row.integer("n_blocks64")
+        if not 0 <= blocks < MAX_TOKENS:
+            raise row.wrong("n_blocks64", f"must be 0 or more and below {MAX_TOKENS}")
         if parent < 0:
             if shared:
                 raise row.wrong("shared_blocks64", "a request without a parent shares nothing")
