@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _VOCABULARY: Final = Vocabulary(256, 32_000)
 _CELL: Final = "calibration"
 _MS: Final = 1e6
+NEW_TOKENS: Final = 3
 
 
 class CalibrationError(RuntimeError):
@@ -42,11 +43,14 @@ class CalibrationError(RuntimeError):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What to replay: `sessions` of one turn each."""
+    """What to replay."""
 
     name: str
     sessions: int
     arrivals: Arrivals = PoissonArrivals(100.0)
+    turns: int = 1
+    think_ms: float = 0.0
+    gap_ms: float = 0.0  # between session starts, where arrivals are as recorded
     prompt_tokens: int = 64
     output_tokens: int = 64
     ttft_ms: float = 200.0
@@ -83,10 +87,13 @@ class Calibration(msgspec.Struct, frozen=True):
     rate_s: float  # requests sent per second, over the span from the first to the last
     asked_rate_s: float | None
     send_span_ms: float
+    all_sent_ms: float  # from the first intended instant to the last request's sending, connecting included
     events_s: float
     lateness_drift_ms: float  # median lateness of the last tenth minus that of the first
     cpu_us_per_event: float  # generator process, from start to end of the replay
     peak_rss_mib: float
+    rss_bytes_per_request: float  # growth per finished request, over the second half of the samples
+    live_sessions: int  # most at one sample
     to_first_request_s: float  # from the command
     to_exit_s: float  # from the last response
     self_valid: bool
@@ -129,38 +136,47 @@ def server_records(port: int) -> dict[str, ServedRequest]:
     return {request.request_id: request for request in served}
 
 
-def one_turn_plan(sessions: int, *, prompt_tokens: int, output_tokens: int) -> ReplayPlan:
-    """Independent requests of equal lengths and different tokens, all recorded at the trace's start."""
+def synthetic_plan(
+    sessions: int,
+    *,
+    turns: int = 1,
+    prompt_tokens: int,
+    output_tokens: int,
+    think_ns: int = 0,
+    gap_ns: int = 0,
+) -> ReplayPlan:
+    """Sessions of equal lengths and different tokens that start `gap_ns` apart.
+
+    Each turn continues the one before with its live answer and NEW_TOKENS new tokens, `think_ns` after it.
+    """
     spelling = Spelling(_VOCABULARY, prompt_tokens)
     key = scope_key(0, "", _CELL)
-    made = tuple(
-        ReplaySession(
-            f"s{number}",
-            0,
-            (
+    made = []
+    for number in range(sessions):
+        chain: list[ReplayTurn] = []
+        for turn in range(turns):
+            before = chain[-1] if chain else None
+            chain.append(
                 ReplayTurn(
-                    turn=0,
-                    after=(),
-                    delay_ns=0,
-                    arrival_ns=0,
-                    base=None,
-                    kept_tokens=0,
-                    keeps_answer=False,
-                    base_output_tokens=0,
-                    new_tokens=prompt_tokens,
+                    turn=turn,
+                    after=(turn - 1,) if before else (),
+                    delay_ns=think_ns if before else 0,
+                    arrival_ns=None,
+                    base=turn - 1 if before else None,
+                    kept_tokens=before.prompt_tokens if before else 0,
+                    keeps_answer=before is not None,
+                    base_output_tokens=output_tokens if before else 0,
+                    new_tokens=NEW_TOKENS if before else prompt_tokens,
                     output_tokens=output_tokens,
-                    expected_hit_tokens=0,
+                    expected_hit_tokens=before.prompt_tokens if before else 0,
                     tenant=None,
                     priority=0,
                     skip_tokens=0,
-                    pieces=(Piece(key, number, 1),),
+                    pieces=(Piece(key, number * turns + turn, 1),),
                     spelling=spelling,
-                ),
-            ),
-            None,
-        )
-        for number in range(sessions)
-    )
+                )
+            )
+        made.append(ReplaySession(f"s{number}", number * gap_ns, tuple(chain), None))
     header = PlanHeader(
         trace=_CELL,
         trace_format="calibration",
@@ -173,16 +189,16 @@ def one_turn_plan(sessions: int, *, prompt_tokens: int, output_tokens: int) -> R
         time_scale=1.0,
         gap_cap_ns=None,
         sessions=sessions,
-        turns=sessions,
+        turns=sessions * turns,
         dropped_sessions=0,
         dropped_turns=0,
         max_context_tokens=None,
-        prefix_known=True,
-        expected_request_hit=0.0,
-        expected_token_hit=0.0,
+        prefix_known=False,
+        expected_request_hit=None,
+        expected_token_hit=None,
         warnings=(),
     )
-    return ReplayPlan(header, made)
+    return ReplayPlan(header, tuple(made))
 
 
 def measure(scenario: Scenario, folder: Path) -> Calibration:
@@ -190,8 +206,13 @@ def measure(scenario: Scenario, folder: Path) -> Calibration:
     plan = folder / "calibration.plan"
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(
-        one_turn_plan(
-            scenario.sessions, prompt_tokens=scenario.prompt_tokens, output_tokens=scenario.output_tokens
+        synthetic_plan(
+            scenario.sessions,
+            turns=scenario.turns,
+            prompt_tokens=scenario.prompt_tokens,
+            output_tokens=scenario.output_tokens,
+            think_ns=round(scenario.think_ms * _MS),
+            gap_ns=round(scenario.gap_ms * _MS),
         ),
         plan,
     )
@@ -254,6 +275,9 @@ def _compare(
 ) -> Calibration:
     where = f"cell={job.cell}/rep={job.rep}"
     rows = pq.read_table(job.run_dir / "requests" / where / f"{shard_name(0)}.parquet").to_pylist()
+    samples = pq.read_table(
+        job.run_dir / "instrument_samples" / where / f"{shard_name(0)}.parquet"
+    ).to_pylist()
     assessment: Assessment = read_assessment(job.run_dir / "loadgen" / where / f"{shard_name(0)}.json")
     good: list[tuple[dict[str, Any], ServedRequest]] = [
         (row, served[row["request_id"]])
@@ -300,12 +324,27 @@ def _compare(
         rate_s=(len(good) - 1) / (span_ns / 1e9) if span_ns else 0.0,
         asked_rate_s=(len(good) - 1) / (intended_ns / 1e9) if intended_ns else None,
         send_span_ms=span_ns / _MS,
+        all_sent_ms=(int(sent.max()) - intended[0]) / _MS,
         events_s=len(events) / max(1e-9, tokens_ns / 1e9),
         lateness_drift_ms=float(np.median(late[-tenth:]) - np.median(late[:tenth])) / _MS,
         cpu_us_per_event=assessment.cpu_s * 1e6 / max(1, assessment.events),
         peak_rss_mib=assessment.peak_rss_mib,
+        rss_bytes_per_request=_growth(samples, rows),
+        live_sessions=max((sample["live_sessions"] for sample in samples), default=0),
         to_first_request_s=(int(sent.min()) - started_ns) / 1e9,
         to_exit_s=(ended_ns - last_ns) / 1e9,
         self_valid=assessment.valid,
         self_reasons=assessment.reasons,
     )
+
+
+def _growth(samples: list[dict[str, Any]], rows: list[dict[str, Any]]) -> float:
+    """Slope of resident memory against requests finished."""
+    half = samples[len(samples) // 2 :]
+    if len(half) < 3:
+        return float("nan")
+    ends = np.sort(np.array([row["end_ns"] for row in rows], np.int64))
+    finished = np.searchsorted(ends, np.array([sample["t_ns"] for sample in half], np.int64))
+    if finished[-1] == finished[0]:
+        return float("nan")
+    return float(np.polyfit(finished, np.array([sample["rss_bytes"] for sample in half], np.float64), 1)[0])

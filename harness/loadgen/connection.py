@@ -20,7 +20,9 @@ from harness.loadgen.stamps import ANCILLARY_BYTES, unpack_timespec
 if TYPE_CHECKING:
     from harness.loadgen.client import Client
 
-READ_BYTES: Final = 16384
+READ_BYTES: Final = (
+    4096  # an event has some 150 bytes; a larger buffer costs a microsecond a read to allocate
+)
 LATE_READ_NS: Final = 1_000_000  # events that merged in a read later than this merged because of us
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY)
 _WANT: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)

@@ -6,16 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.loadgen.calibration import one_turn_plan
+from harness.loadgen.calibration import synthetic_plan
 from harness.loadgen.job import LoadJob, Target, write_job
 from harness.loadgen.progress import Line, decode_line
 from reports.schema import REQUESTS
 from reports.shard import find_shards, stream_batches
-from workloads.replay import ReplayPlan, ReplaySession, ReplayTurn, write_plan
+from workloads.replay import ReplayPlan, write_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,28 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def sessions_plan(
     sessions: int, turns: int, *, output_tokens: int = 8, gap_ns: int = 5_000_000, think_ns: int = 0
 ) -> ReplayPlan:
-    """Sessions of chained turns that start `gap_ns` apart."""
-    flat = one_turn_plan(sessions, prompt_tokens=16, output_tokens=output_tokens)
-    made = []
-    for number, session in enumerate(flat.sessions):
-        first = session.turns[0]
-        chain = [first]
-        for turn in range(1, turns):
-            fields = {name: getattr(first, name) for name in ReplayTurn.__slots__}
-            fields |= {
-                "turn": turn,
-                "after": (turn - 1,),
-                "delay_ns": think_ns,
-                "base": turn - 1,
-                "keeps_answer": True,
-                "kept_tokens": chain[-1].prompt_tokens,
-                "base_output_tokens": output_tokens,
-                "new_tokens": 3,
-            }
-            chain.append(ReplayTurn(**fields))
-        made.append(ReplaySession(session.session_id, number * gap_ns, tuple(chain), None))
-    header = msgspec.structs.replace(flat.header, turns=sessions * turns)
-    return ReplayPlan(header, tuple(made))
+    return synthetic_plan(
+        sessions, turns=turns, prompt_tokens=16, output_tokens=output_tokens, think_ns=think_ns, gap_ns=gap_ns
+    )
 
 
 def job_in(folder: Path, port: int, plan: ReplayPlan, **changes) -> Path:
