@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from workloads.errors import TraceError
 from workloads.readers.options import ReadOptions
+from workloads.repair import repair as repaired
 from workloads.source import head
+from workloads.transform.select import first_sessions
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -70,23 +72,40 @@ def open_trace(
     format: str | None = None,  # noqa: A002 - the word users know from the command line
     seed: int = 0,
     sessions: int | None = None,
+    turns: float | None = None,
+    repair: bool = False,
     options: ReadOptions | None = None,
 ) -> Trace:
-    """A trace from a file, a directory, or 'preset:NAME' of the generator.
+    """A trace from a file, a directory, 'preset:NAME' of the generator, or a .toml file of its parameters.
 
-    seed      of a preset's generator; elsewhere for spreading quantised timestamps
-    sessions  how many to generate; for files, the first so many sessions are kept
+    seed      of the generator; elsewhere for spreading quantised timestamps
+    sessions  how many conversations to generate; of a file, the first so many sessions are kept
+    turns     mean turns of a generated conversation; a file's are what they are
+    repair    mend known defects; the trace's warnings say what was changed
     """
     text = str(source)
-    if text.startswith(PRESET):
-        from workloads.generator.presets import generate_preset  # noqa: PLC0415 - not needed to read a file
-
-        return generate_preset(text.removeprefix(PRESET), seed=seed, sessions=sessions)
-    path = Path(source)
-    chosen = options or ReadOptions(seed=seed)
-    trace: Trace = reader(format or detect(path)).read(path, chosen)
+    if text.startswith(PRESET) or text.endswith(".toml"):
+        trace = _generated(text, seed=seed, sessions=sessions, turns=turns)
+        sessions = None
+    else:
+        if turns is not None:
+            raise TraceError(
+                "is for generated traces only: a recorded one has its own", field="turns", value=turns
+            )
+        path = Path(source)
+        trace = reader(format or detect(path)).read(path, options or ReadOptions(seed=seed))
+    if repair:
+        trace = repaired(trace)
     if sessions is not None and sessions < len(trace.session_ids):
-        from workloads.transform.select import first_sessions  # noqa: PLC0415 - only when asked for
-
         return first_sessions(trace, sessions)
     return trace
+
+
+def _generated(source: str, *, seed: int, sessions: int | None, turns: float | None) -> Trace:
+    from workloads.generator.presets import parameters_from, preset  # noqa: PLC0415 - not needed to read a file
+    from workloads.generator.request import asked, synthesise  # noqa: PLC0415
+
+    named = source.startswith(PRESET)
+    name = source.removeprefix(PRESET) if named else Path(source).stem
+    parameters = preset(name) if named else parameters_from(Path(source))
+    return synthesise(asked(parameters, sessions=sessions, turns_mean=turns), name=name, seed=seed)

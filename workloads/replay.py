@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workloads.caches import lru_hits
 from workloads.errors import TraceError
 from workloads.plan_file import read_plan, shard_of, write_plan
 from workloads.replay_plan import Piece, PlanHeader, ReplayPlan, ReplaySession, ReplayTurn
@@ -42,6 +43,7 @@ def make_plan(
     salt: str = "",
     max_context_tokens: int | None = None,
     max_sessions: int | None = None,
+    cache_tokens: int | None = None,
 ) -> ReplayPlan:
     """Plan the replay of a trace.
 
@@ -49,6 +51,8 @@ def make_plan(
     seed, salt               key of the prompts' tokens; another salt gives other tokens in the same structure
     max_context_tokens       sessions with a prompt and answer above it are dropped whole, and counted
     max_sessions             the sessions that start first, after the drop
+    cache_tokens             size of the prefix cache to expect hits of: least recently used, requests in the
+                             order of their recorded sends; None: infinite
     """
     scaled = scale_time(scale_tokens(trace, token_scale), time_scale)
     empty = int((scaled.turns.output_tokens == 0).sum())
@@ -63,7 +67,7 @@ def make_plan(
         if max_sessions < 1:
             raise TraceError("must be 1 or more", field="max_sessions", value=max_sessions)
         fitting = first_sessions(fitting, max_sessions)
-    columns = _Columns(fitting)
+    columns = _Columns(fitting, cache_tokens)
     sessions = _Planner(
         fitting, columns, Spelling(vocabulary, fitting.header.block_size), seed, salt
     ).sessions()
@@ -83,6 +87,7 @@ def make_plan(
         dropped_sessions=dropped_sessions,
         dropped_turns=dropped_turns,
         max_context_tokens=max_context_tokens,
+        cache_tokens=cache_tokens,
         prefix_known=fitting.header.prefix_known,
         expected_request_hit=columns.request_hit if fitting.header.prefix_known else None,
         expected_token_hit=columns.token_hit if fitting.header.prefix_known else None,
@@ -116,7 +121,7 @@ def _fitting(trace: Trace, limit: int | None) -> tuple[Trace, int, int]:
 class _Columns:
     """What each turn keeps, appends and is expected to hit, as columns."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, cache_tokens: int | None) -> None:
         t, tree, size = trace.turns, trace.tree, trace.header.block_size
         base = _reachable(trace)
         told = base >= 0
@@ -137,7 +142,12 @@ class _Columns:
         seen = tree.seen_depth(tree.climb(t.node, -(-faithful // size)), trace.send_rank())
         root_hit = np.minimum(trace.hit_tokens(seen), faithful)
         self.expected = np.where(told, self.kept, root_hit)
-
+        if cache_tokens is not None:
+            held = lru_hits(trace, cache_tokens // size)
+            evicted = held < np.maximum(common, seen)
+            self.expected = np.where(
+                evicted, np.minimum(self.expected, trace.hit_tokens(held)), self.expected
+            )
         self.request_hit = float((self.expected / t.input_tokens).mean())
         self.token_hit = float(self.expected.sum() / t.input_tokens.sum())
 

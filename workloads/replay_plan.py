@@ -48,8 +48,8 @@ class ReplayTurn:
     keeps_answer         the base's live answer follows the kept prompt, which is then the whole of it
     base_output_tokens   planned length of that answer, 0 without it
     new_tokens           tokens appended after that
-    expected_hit_tokens  prompt tokens that an earlier request of the run sent as the same prefix: what an
-                         infinite prefix cache of prompts holds
+    expected_hit_tokens  prompt tokens that an earlier request of the run sent as the same prefix and that a
+                         prefix cache of the plan's size still holds
     """
 
     turn: int
@@ -111,9 +111,10 @@ class PlanHeader(msgspec.Struct, frozen=True):
     dropped_turns: int
     max_context_tokens: int | None
     prefix_known: bool
-    expected_request_hit: float | None  # mean over requests of expected hit ÷ prompt, infinite cache
+    expected_request_hit: float | None  # mean over requests of expected hit ÷ prompt
     expected_token_hit: float | None  # Σ expected hit ÷ Σ prompt
     warnings: tuple[str, ...]
+    cache_tokens: int | None = None  # size of the cache that the expected hits are of; None: infinite
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,12 +305,9 @@ def _options(given: dict[str, Any]) -> ReadOptions:
 def _opened(source: str, given: dict[str, Any]) -> Trace:
     from workloads.formats import open_trace
 
-    trace = open_trace(source, format=given["format_"], seed=given["seed"], options=_options(given))
-    if given["repair"]:
-        from workloads.repair import repair
-
-        trace = repair(trace)
-    return trace
+    return open_trace(
+        source, format=given["format_"], seed=given["seed"], repair=given["repair"], options=_options(given)
+    )
 
 
 def _print(figures: Any, only: tuple[str, ...] | None = None) -> None:

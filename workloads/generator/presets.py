@@ -9,12 +9,9 @@ import msgspec
 
 from workloads.errors import TraceError
 from workloads.generator.parameters import Parameters
-from workloads.generator.request import asked, synthesise
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from workloads.trace import Trace
 
 PRESETS: Final = (
     "report",
@@ -24,6 +21,7 @@ PRESETS: Final = (
     "cold",
     "uniform-90",
     "low-hit-turns",
+    "quickstart",
 )
 
 
@@ -42,11 +40,6 @@ def parameters_from(path: Path) -> Parameters:
     except OSError as e:
         raise TraceError(f"cannot be read: {e.strerror or e}", file=path) from e
     return _decoded(text, str(path))
-
-
-def generate_preset(name: str, *, seed: int, sessions: int | None) -> Trace:
-    """The trace of a preset."""
-    return synthesise(asked(preset(name), sessions=sessions), name=name, seed=seed)
 
 
 def _decoded(text: bytes, where: str) -> Parameters:

@@ -15,6 +15,7 @@ def asked(
     p: Parameters,
     *,
     sessions: int | None = None,
+    turns_mean: float | None = None,
     mean: float | None = None,
     above_95: float | None = None,
     below_50: float | None = None,
@@ -26,6 +27,8 @@ def asked(
     replace = msgspec.structs.replace
     if sessions is not None:
         p = replace(p, sessions=sessions)
+    if turns_mean is not None:
+        p = replace(p, turns_mean=turns_mean)
     if cv is not None:
         p = replace(p, arrivals=replace(p.arrivals, cv=cv))
     if rate_per_s is not None:
