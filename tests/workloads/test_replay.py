@@ -67,9 +67,9 @@ def send_order(plan):
     return sorted(keys)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_expected_hits_are_the_prefixes_that_earlier_prompts_really_share(seed):
-    trace = open_trace("preset:small-engine", seed=seed, sessions=8)
+    trace = open_trace("preset:small-engine", seed=seed, sessions=4)
     plan = make_plan(trace, vocabulary=VOCABULARY, seed=seed)
     sent = live_prompts(plan)
     before = []
