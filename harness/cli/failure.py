@@ -9,6 +9,7 @@ _EXIT_CODES: Final[dict[str, int]] = {
     "workloads.errors.TraceError": 2,
     "reports.errors.ReportError": 2,
     "harness.experiment.config.ConfigError": 2,
+    "harness.costs.profile.ProfileError": 2,
     "harness.link.LinkError": 2,
     "harness.engine.EngineError": 2,
     "harness.experiment.failure.RunFailedError": 1,

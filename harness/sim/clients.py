@@ -136,7 +136,7 @@ class Clients:
         self._number += 1
         self.live += 1
         for turn in session.turns:
-            if not turn.after:
+            if not turn.after and turn.output_tokens:  # without an answer: context from before the run
                 self._schedule(live, turn, now_ns)
         self._check_over(live)
 

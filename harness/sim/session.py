@@ -55,7 +55,7 @@ class Session(Protocol):
 
 
 class PlainTurn(NamedTuple):
-    """A turn without ids."""
+    """A turn without ids. One whose `output_tokens` are 0 is never sent: context from before the run."""
 
     turn: int
     prompt_tokens: int

@@ -86,6 +86,14 @@ class Simulation:
         }
         self._join_workers()
 
+    def remember(self, worker: ev.WorkerName, session: Session, turn: int, held: int) -> None:
+        """Before the run: the worker has `held` tokens of this turn's context in its cache."""
+        cache = self.workers[worker].cache
+        cache.pin(session, turn, held)
+        cache.keep(session, turn, held)
+        cache.unpin(session)
+        self._handle(ev.CacheEvicted(worker, session.session_id, held), None)
+
     def run(self, until_ns: int | None = None) -> None:
         """To the end of the load (or until an instant)."""
         self.queue.run(until_ns)
@@ -116,7 +124,7 @@ class Simulation:
                 ev.WorkerJoined(spec.name, spec.role, spec.cluster, spec.max_sequences, kv_bytes), None
             )
         line = cell.line
-        self._handle(ev.LinkMeasured(line.efficiency * line.rate_bytes_s, round(line.rtt_s * 1e9)), None)
+        self._handle(ev.LinkMeasured(line.pool_bytes_s, round(line.rtt_s * 1e9)), None)
         for fault in cell.faults:
             self.queue.at(fault.at_ns, self._strike, fault)
         if cell.sample_s is not None:

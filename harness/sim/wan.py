@@ -40,6 +40,11 @@ class LineModel(msgspec.Struct, frozen=True):
     slow_start: bool = True
 
     @property
+    def pool_bytes_s(self) -> float:
+        """Payload that the whole pool carries when it is busy: what a measurement of the line would give."""
+        return min(self.efficiency * self.rate_bytes_s, self.connections * self.flow_bytes_s)
+
+    @property
     def flow_bytes_s(self) -> float:
         """r_max: most that a flow of weight 1 gets."""
         if self.loss_share <= 0 or self.rtt_s <= 0:
