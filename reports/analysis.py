@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from reports.columns import Columns
 from reports.comparability import check
 from reports.comparison import Comparison, Figure, compare_sides, figures
 from reports.errors import ReportError
@@ -59,12 +60,16 @@ class Analysis:
         comparisons = tuple(compare_sides(opened, seed=seed))
         return cls(
             runs,
-            tuple(judge(run) for run in runs),
+            tuple(judge(run, _columns(opened, run)) for run in runs),
             opened.sides,
             _figures(opened, comparisons, seed),
             comparisons,
             tuple(dict.fromkeys(waived)),
         )
+
+
+def _columns(opened: Sides, run: Run) -> dict[str, Columns]:
+    return {s.cell.name: s.frame.columns for s in opened.sides if s.run.path == run.path}
 
 
 def parse_cell(text: str) -> tuple[Run, str | None]:

@@ -8,6 +8,7 @@ tables, so that they differ only by the clocks' stated errors.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 pc: Final[Any] = pyarrow.compute  # its stubs refuse chunked arrays
-_CACHE_BYTES: Final = 512 << 20
+_CACHE_BYTES: Final = 256 << 20
 _SMALL_BYTES: Final = 64 << 20
 _NUMERIC: Final = {
     table.name: [c.name for c in table.columns if c.type in (pa.int64(), pa.float64())]
@@ -54,12 +55,13 @@ class _Rep:
 
 
 class Columns:
-    """Reads and caches columns of `run`, cell `cell`."""
+    """Reads and caches columns of `run`, cell `cell`. May be read from several threads."""
 
     def __init__(self, run: Run, cell: str) -> None:
         self.run: Final = run
         self.cell: Final = cell
         self._reps: Final = [rep for r in run.reps(cell) if (rep := self._open_rep(r)) is not None]
+        self._lock: Final = threading.RLock()
         self._cache: Final[OrderedDict[tuple[str, str], Floats]] = OrderedDict()
         self._codes: Final[dict[tuple[str, str], tuple[Codes, list[str]]]] = {}
         self.rows: Final = sum(int(rep.measured.sum()) for rep in self._reps)
@@ -85,22 +87,23 @@ class Columns:
     def number(self, table: str, name: str) -> Floats:
         """A numeric column of 'requests' or 'handoffs'."""
         key = (table, name)
-        if key in self._cache:
+        with self._lock:
+            if key not in self._cache:
+                for found, values in self._gather(table, self._together(table, name), self._numbers).items():
+                    self._remember((table, found), values)
             self._cache.move_to_end(key)
             return self._cache[key]
-        for found, values in self._gather(table, self._together(table, name), self._numbers).items():
-            self._remember((table, found), values)
-        return self._cache[key]
 
     def category(self, table: str, name: str) -> tuple[Codes, list[str]]:
         """A column of few distinct texts: codes into the returned labels, -1 for null."""
         key = (table, name)
-        if key not in self._codes:
-            labels: dict[str, int] = {}
-            found = self._gather(table, [name], lambda _, __, ___, column: _encode(column, labels))[name]
-            codes = np.where(np.isnan(found), -1, found).astype(np.int32)
-            self._codes[key] = (codes, list(labels))
-        return self._codes[key]
+        with self._lock:
+            if key not in self._codes:
+                labels: dict[str, int] = {}
+                found = self._gather(table, [name], lambda _, __, ___, column: _encode(column, labels))[name]
+                codes = np.where(np.isnan(found), -1, found).astype(np.int32)
+                self._codes[key] = (codes, list(labels))
+            return self._codes[key]
 
     def text(self, name: str) -> pa.ChunkedArray[Any]:
         """A text column of 'requests'."""

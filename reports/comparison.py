@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from reports.metric import (
     QUANTILES,
@@ -32,6 +34,7 @@ from reports.stats.statistic import PerRepetition, Quantile
 
 WITH_FAILURES: Final = "_with_failures"
 _UNDEFINED: Final = PerRepetition(np.empty(0))
+_THREADS: Final = 2
 _FAILURE_METRICS: Final = frozenset({"ttft", "ttft_intended", "e2e_latency"})
 
 
@@ -128,34 +131,39 @@ def compare_sides(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[Co
     present = [_present(side, sides.groups) for side in sides.sides]
     failures = any(bool(side.frame.failed.any()) for side in sides.sides)
     drawn = [draw(present[0], p, paired=sides.paired, seed=seed, draws=draws) for p in present[1:]]
-    rows: list[list[Row]] = [[] for _ in drawn]
-    effects: list[list[Effect]] = [[] for _ in drawn]
-    # Metric by metric: the sorted samples of one metric are all that is held at a time.
-    for name in METRICS:
-        known = metric(name)
-        ours: list[_Measured] | None = None
-        for index, (other, draws_) in enumerate(zip(sides.sides[1:], drawn, strict=True)):
-            ours = ours or list(_measure(base, known, draws_, with_failures=failures))
-            mirrored = replace(draws_, bootstrap=draws_.other_bootstrap)
-            theirs = list(_measure(other, known, mirrored, with_failures=failures))
-            joined: dict[int, Sample] = {}
-            for a, b in zip(ours, theirs, strict=True):
-                rows[index].append(_row(a, b, draws_, joined))
-            effect = _effect(known, base, other, draws_, joined.get(id(ours[0].sample)))
-            if effect is not None:
-                effects[index].append(effect)
+    # Metric by metric, on two threads: what is held at a time are the sorted samples of two metrics.
+    with ThreadPoolExecutor(_THREADS) as pool:
+        done = list(pool.map(lambda name: _compare_metric(sides, metric(name), drawn, failures), METRICS))
     return [
         Comparison(
             base,
             other,
-            _judged(rows[index]),
-            _adjusted(effects[index]),
+            _judged([row for rows, _ in done for row in rows[index]]),
+            _adjusted([e for _, effects in done if (e := effects[index]) is not None]),
             sides.paired,
             sides.cautions + _repetition_caution(base, other),
             _agreement(base, other) if sides.paired else None,
         )
         for index, other in enumerate(sides.sides[1:])
     ]
+
+
+def _compare_metric(
+    sides: Sides, known: AnyMetric, drawn: Sequence[Draws], failures: bool
+) -> tuple[list[list[Row]], list[Effect | None]]:
+    """Rows and effect of one metric for each other side."""
+    base = sides.sides[0]
+    rows: list[list[Row]] = []
+    effects: list[Effect | None] = []
+    ours: list[_Measured] | None = None
+    for other, draws in zip(sides.sides[1:], drawn, strict=True):
+        ours = ours or list(_measure(base, known, draws, with_failures=failures))
+        mirrored = replace(draws, bootstrap=draws.other_bootstrap)
+        theirs = list(_measure(other, known, mirrored, with_failures=failures))
+        joined: dict[int, Sample] = {}
+        rows.append([_row(a, b, draws, joined) for a, b in zip(ours, theirs, strict=True)])
+        effects.append(_effect(known, base, other, draws, joined.get(id(ours[0].sample))))
+    return rows, effects
 
 
 def _present(side: Side, groups: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -224,7 +232,7 @@ def _effect(known: AnyMetric, base: Side, other: Side, draws: Draws, joined: Sam
         return None
     p, delta = mann_whitney(joined, draws)
     paired = None
-    if draws.paired and isinstance(known, PerRequest):
+    if draws.paired and isinstance(known, PerRequest) and known.headline:
         paired = _paired_ratio(known, base, other, draws)
     return Effect(known.name, delta, p, p, paired)
 
@@ -248,16 +256,19 @@ def _paired_ratio(known: PerRequest, base: Side, other: Side, draws: Draws) -> E
 
 def _agreement(base: Side, other: Side) -> tuple[int, int] | None:
     """Compares the first repetition of either side."""
-    digests: list[dict[int, str]] = []
-    for side in (base, other):
-        first = min(side.frame.columns.reps)
-        text = side.frame.columns.text("output_digest")
-        known = side.frame.ok & (side.frame.reps == first)
-        rows = np.flatnonzero(known) if side.frame.rows is None else np.flatnonzero(side.frame.rows)[known]
-        found = text.take(rows).to_pylist()
-        digests.append({int(p): d for p, d in zip(side.pairs[known], found, strict=True) if d is not None})
-    both = digests[0].keys() & digests[1].keys()
-    return (sum(digests[0][p] == digests[1][p] for p in both), len(both)) if both else None
+    count = max(int(side.pairs.max(initial=-1)) for side in (base, other)) + 1
+    texts = [side.frame.columns.text("output_digest") for side in (base, other)]
+    joined: Any = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string())
+    encoded = joined.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+    digests = []
+    for side, codes in zip((base, other), np.split(encoded, [len(texts[0])]), strict=True):
+        ours = codes if side.frame.rows is None else codes[side.frame.rows]
+        known = side.frame.ok & (side.frame.reps == min(side.frame.columns.reps)) & (ours >= 0)
+        told = np.full(count, -1, np.int64)
+        told[side.pairs[known]] = ours[known]
+        digests.append(told)
+    both = (digests[0] >= 0) & (digests[1] >= 0)
+    return (int((digests[0] == digests[1])[both].sum()), int(both.sum())) if both.any() else None
 
 
 def _judged(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -45,6 +46,7 @@ class Frame:
         self.accessed: Final[set[str]] = set()
         """Columns that formulas have asked for, as 'table.column'."""
         self._parent: Final = parent
+        self._scanning: Final = threading.Lock()
         self._scan: TokenScan | None = None
 
     def __len__(self) -> int:
@@ -130,14 +132,12 @@ class Frame:
     def tokens(self) -> TokenScan:
         """Scan of the token offsets; pooled latencies are those of successful requests of this frame."""
         self.accessed.update(("requests.token_offsets_ns", "handoffs.switch_index"))
-        if self._scan is None:
-            ok = self.columns.category("requests", "status")
-            chosen = np.asarray(np.isin(ok[0], [i for i, text in enumerate(ok[1]) if text == "ok"]))
-            if self.rows is not None:
-                chosen &= self.rows
-            switch = self.columns.number("handoffs", "switch_index")
-            self._scan = scan_tokens(self.columns, switch, self.all_groups, self.group_count, chosen)
-        return self._scan
+        with self._scanning:
+            if self._scan is None:
+                chosen = self.whole.ok if self.rows is None else self.whole.ok & self.rows
+                switch = self.columns.number("handoffs", "switch_index")
+                self._scan = scan_tokens(self.columns, switch, self.all_groups, self.group_count, chosen)
+            return self._scan
 
     @property
     def handoff_gap_ns(self) -> Floats:
@@ -159,4 +159,5 @@ class Frame:
 
     def _is(self, table: str, name: str, texts: tuple[str, ...]) -> Mask:
         codes, labels = self.labels(table, name)
-        return np.asarray(np.isin(codes, [i for i, label in enumerate(labels) if label in texts]))
+        # The entry after the labels stands for null, whose code is -1.
+        return np.array([*(label in texts for label in labels), False])[codes]

@@ -115,13 +115,14 @@ AnyMetric = PerRequest | PerToken | Share | PerRep
 
 def mean(sample: Sample, groups: int) -> Ratio:
     """Mean of a sample as a statistic."""
-    reps = int(sample.reps.max(initial=0)) + 1
-    weighted = sample.values * sample.counts
+    counts = np.ones(len(sample.values)) if sample.counts is None else sample.counts
+    weighted = sample.values if sample.counts is None else sample.values * sample.counts
+    by_rep = [(r.values if r.counts is None else r.values * r.counts).sum() for r in sample.by_rep]
     return Ratio(
         _sums(sample.groups, weighted, groups),
-        _sums(sample.groups, sample.counts, groups),
-        _sums(sample.reps, weighted, reps),
-        _sums(sample.reps, sample.counts, reps),
+        _sums(sample.groups, counts, groups),
+        np.array(by_rep, np.float64),
+        np.array([rep.size for rep in sample.by_rep], np.float64),
         sample.size,
     )
 

@@ -131,7 +131,7 @@ def finish_shard(shard: Shard) -> Path | None:
         shard.stream.unlink()
         return None
     try:
-        with pq.ParquetWriter(temporary, schema, **_parquet_options(schema)) as writer:
+        with pq.ParquetWriter(temporary, schema, **parquet_options(schema)) as writer:
             for group in _row_groups(stream_batches(shard.stream)):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
         with temporary.open("rb") as file:
@@ -171,7 +171,8 @@ def finish_abandoned(run_dir: Path) -> list[Path]:
     return finished
 
 
-def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How shards are packed: what pyarrow.parquet.ParquetWriter is told."""
     delta = {name: "DELTA_BINARY_PACKED" for name in _DELTA_COLUMNS if name.partition(".")[0] in schema.names}
     text = [field.name for field in schema if pa.types.is_string(field.type)]
     return {

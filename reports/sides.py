@@ -16,7 +16,7 @@ from reports.frame import Frame
 from reports.run import Run
 from reports.runinfo import CellInfo
 
-MOST_GROUPS: Final = 512
+MOST_GROUPS: Final = 256
 """Beyond, sessions are thrown together at random: intervals stay right, and cost stays bounded."""
 FEWEST_SESSIONS: Final = 8
 _SHARED: Final = 0.5

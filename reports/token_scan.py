@@ -1,8 +1,8 @@
 """One pass over the token offsets of a cell: what needs every token, in bounded memory.
 
-Inter-token latencies are kept one by one up to `EXACT_TOKENS`; beyond, they are counted in bins 0.1 %
-wide (the upper bits of a float32), so that a percentile is off by at most 0.05 %: below the error of
-the receive stamps for any ITL of more than 10 ms.
+Inter-token latencies are kept one by one up to `EXACT_TOKENS`; beyond, they are counted in bins 0.2 %
+wide (the upper bits of a float32), so that a percentile is off by at most 0.1 %: the error of the
+receive stamps (some µs) for an ITL of a few ms.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from reports.columns import Columns, Floats, Mask
-from reports.stats.sample import Sample
+from reports.stats.sample import Sample, Sorted
 
 EXACT_TOKENS: Final = 2_000_000
 ALIGNED_BEFORE: Final = 24
 ALIGNED_AFTER: Final = 40
 _ALIGNED_ROWS: Final = 4000
-_BATCH_ROWS: Final = 1 << 14
-_SHIFT: Final = 13  # of 23 mantissa bits 10 stay: 1024 bins to the octave
+_BATCH_TOKENS: Final = 1 << 22
+_SHIFT: Final = 14  # of 23 mantissa bits 9 stay: 512 bins to the octave
 _LOWEST: Final = int(np.float32(1e3).view(np.uint32)) >> _SHIFT  # 1 µs in ns; all below share a bin
 _HIGHEST: Final = int(np.float32(4e12).view(np.uint32)) >> _SHIFT
 _BINS: Final = _HIGHEST - _LOWEST + 1
@@ -51,11 +51,12 @@ def scan_tokens(
     """`chosen`: rows whose tokens enter `itl` and `aligned`; `groups`: cluster of each row."""
     gap = np.full(columns.rows, np.nan)
     worst = np.full(columns.rows, np.nan)
-    pool = _Pool(group_count, max(columns.reps, default=0) + 1, _expected_tokens(columns))
+    expected = _expected_tokens(columns)
+    pool = _Pool(group_count, max(columns.reps, default=0) + 1, expected)
+    batch_rows = int(np.clip(_BATCH_TOKENS * columns.rows / max(expected, 1.0), 1 << 10, 1 << 16))
     aligned: list[Floats] = []
-    rep_of = columns.rep
     at = 0
-    for lists in _batches(columns):
+    for rep, lists in _batches(columns, batch_rows):
         rows = slice(at, at + len(lists))
         at += len(lists)
         offsets = np.asarray(lists.flatten())
@@ -66,14 +67,11 @@ def scan_tokens(
         itl[ends[lengths > 0] - 1] = 0  # the step from one request to the next
         several = lengths > 1
         if several.any():
-            worst_here = worst[rows]
-            worst_here[several] = np.maximum.reduceat(itl, starts[several])
+            worst[rows][several] = np.maximum.reduceat(itl, starts[several])
         switch = np.nan_to_num(switch_index[rows], nan=0).astype(np.int64)
         relayed = (switch > 0) & (switch < lengths)
         gap[rows][relayed] = itl[(starts + switch - 1)[relayed]]
-        counted = np.repeat(chosen[rows] & several, lengths)
-        counted[ends[lengths > 0] - 1] = False
-        pool.add(itl, counted, np.repeat(groups[rows], lengths), np.repeat(rep_of[rows], lengths))
+        pool.add(itl, ends, lengths, _Rows(chosen[rows], groups[rows], rep))
         room = _ALIGNED_ROWS - sum(len(a) for a in aligned)
         pick = np.flatnonzero(relayed & chosen[rows])[:room]
         aligned.append(_align(itl, starts[pick] + switch[pick], starts[pick], ends[pick]))
@@ -81,14 +79,15 @@ def scan_tokens(
     return TokenScan(gap, worst, pool.sample(), np.concatenate([np.empty((0, width)), *aligned]))
 
 
-def _batches(columns: Columns) -> Iterator[pa.ListArray[Any]]:
+def _batches(columns: Columns, batch_rows: int) -> Iterator[tuple[int, pa.ListArray[Any]]]:
     for rep in columns.reps:
         measured = columns.measured(rep)
         at = 0
-        for batch in columns.run.batches("requests", columns.cell, rep, ["token_offsets_ns"], _BATCH_ROWS):
-            lists: Any = batch.column(0).filter(pa.array(measured[at : at + batch.num_rows]))
-            at += batch.num_rows
-            yield lists
+        for batch in columns.run.batches("requests", columns.cell, rep, ["token_offsets_ns"], batch_rows):
+            lists: Any = batch.column(0)
+            here = measured[at : at + len(lists)]
+            at += len(lists)
+            yield rep, lists if here.all() else lists.filter(pa.array(here))
 
 
 def _expected_tokens(columns: Columns) -> float:
@@ -110,29 +109,41 @@ def _align(
 
 
 class _Pool:
-    """Pooled inter-token latencies by group and repetition, one by one or in bins."""
+    """Pooled inter-token latencies by group and by repetition, one by one or in bins."""
 
     def __init__(self, groups: int, reps: int, expected: float) -> None:
         self._exact = expected <= EXACT_TOKENS
-        self._reps = reps
         self._parts: list[tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int16]]] = []
-        self._bins = np.zeros(0 if self._exact else groups * reps * _BINS, np.int32)
+        # One row more than there are groups: what is not counted goes there.
+        self._by_group = np.zeros(0 if self._exact else (groups + 1) * _BINS, np.int64)
+        self._by_rep = np.zeros(0 if self._exact else reps * _BINS, np.int64)
+        self._groups = groups
 
     def add(
         self,
         itl_ns: npt.NDArray[np.int64],
-        counted: Mask,
-        groups: npt.NDArray[np.int32],
-        reps: npt.NDArray[np.int16],
+        ends: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        rows: _Rows,
     ) -> None:
+        """`itl_ns` is the wait after each token; the one after a request's last token is none."""
+        last = ends[lengths > 0] - 1
         if self._exact:
+            counted = np.repeat(rows.chosen, lengths)
+            counted[last] = False
+            groups, reps = np.repeat(rows.groups, lengths), np.full(len(counted), rows.rep, np.int16)
             self._parts.append((itl_ns[counted] / 1e6, groups[counted], reps[counted]))
             return
-        bits = itl_ns.astype(np.float32).view(np.uint32) >> _SHIFT
-        cell = np.clip(bits, _LOWEST, _HIGHEST).astype(np.int64) - _LOWEST
-        cell += (groups.astype(np.int64) * self._reps + reps) * _BINS
-        found, times = np.unique(cell[counted], return_counts=True)
-        self._bins[found] += times.astype(np.int32)
+        bins = itl_ns.astype(np.float32).view(np.int32)
+        bins >>= _SHIFT
+        np.clip(bins, _LOWEST, _HIGHEST, out=bins)
+        group = np.where(rows.chosen, rows.groups, self._groups).astype(np.int32)
+        cells = bins + np.repeat(group * np.int32(_BINS) - np.int32(_LOWEST), lengths)
+        cells[last] = self._groups * _BINS
+        found = np.bincount(cells, minlength=len(self._by_group))
+        self._by_group += found
+        counted_bins = found[: self._groups * _BINS].reshape(self._groups, _BINS).sum(axis=0)
+        self._by_rep[rows.rep * _BINS : (rows.rep + 1) * _BINS] += counted_bins
 
     def sample(self) -> Sample:
         if self._exact:
@@ -141,11 +152,21 @@ class _Pool:
                 for i in range(3)
             )
             return Sample.of(values, groups.astype(np.int32), reps.astype(np.int16))
-        filled = np.flatnonzero(self._bins)
-        place, bin_ = np.divmod(filled, _BINS)
         edges = ((np.arange(_BINS + 1) + _LOWEST) << _SHIFT).astype(np.uint32).view(np.float32)
         middle = (edges[1:].astype(np.float64) + edges[:-1]) / 2e6
-        group, rep = np.divmod(place, self._reps)
-        return Sample.of(
-            middle[bin_], group.astype(np.int32), rep.astype(np.int16), self._bins[filled].astype(np.int64)
+        # Bins in the order of value, groups within a bin: ascending without a sort.
+        table = self._by_group[: self._groups * _BINS].reshape(self._groups, _BINS)
+        bin_, group = np.nonzero(table.T)
+        by_rep = tuple(
+            Sorted(middle[rep > 0], rep[rep > 0]) for rep in self._by_rep.reshape(-1, _BINS) if rep.any()
         )
+        return Sample(middle[bin_], group.astype(np.int32), table[group, bin_], by_rep)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a batch's requests have in common with the pool."""
+
+    chosen: Mask
+    groups: npt.NDArray[np.int32]
+    rep: int

@@ -9,6 +9,7 @@ printed with the figures. Every line names what was seen and the bound.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -34,12 +35,12 @@ TREND_P: Final = 0.01
 WARMUP_SHARE: Final = 0.1
 
 
-def judge(run: Run) -> Validity:
-    """Verdict on the whole run: every cell and repetition must be valid."""
+def judge(run: Run, opened: Mapping[str, Columns] | None = None) -> Validity:
+    """Verdict on the whole run: every cell and repetition must be valid. `opened`: cells read already."""
     reasons = list(run.info.validity.reasons)
     cautions = list(run.info.validity.cautions)
     for cell in run.cells:
-        found = judge_cell(run, cell.name)
+        found = judge_cell(run, cell.name, (opened or {}).get(cell.name))
         reasons += [_placed(cell.name, reason) for reason in found.reasons]
         cautions += [_placed(cell.name, caution) for caution in found.cautions]
     reasons[:0] = _whole(run)
@@ -51,7 +52,7 @@ def judge(run: Run) -> Validity:
     return Validity(valid, tuple(dict.fromkeys(reasons)), tuple(dict.fromkeys(cautions)))
 
 
-def judge_cell(run: Run, cell: str) -> Validity:
+def judge_cell(run: Run, cell: str, columns: Columns | None = None) -> Validity:
     """Verdict on one cell."""
     info = run.cell(cell)
     reasons = list(info.validity.reasons)
@@ -66,7 +67,7 @@ def judge_cell(run: Run, cell: str) -> Validity:
                 if caution not in run.info.validity.cautions
             ]
             valid = valid and rep.validity.valid
-    columns = Columns(run, cell)
+    columns = columns or Columns(run, cell)
     if columns.rows:
         frame = Frame(columns, slo=run.info.slo, windows_s={})
         told = {rep.rep for rep in run.info.reps if rep.cell == cell}

@@ -20,13 +20,15 @@ def mann_whitney(both: Sample, draws: Draws) -> tuple[float, float]:
     permuted by cluster (swapped within sessions when paired), so that p holds with dependent turns.
     Source: Cliff 1993; cluster permutation after Datta & Satten 2005.
     """
-    after = np.cumsum(both.counts).astype(np.float64)
+    counts = np.ones(len(both.values)) if both.counts is None else both.counts.astype(np.float64)
+    after = np.cumsum(counts)
     # Ties share the mean of the ranks they cover.
-    first = np.searchsorted(both.values, both.values, side="left")
-    last = np.searchsorted(both.values, both.values, side="right") - 1
-    rank = (after[first] - both.counts[first] + 1 + after[last]) / 2
-    ranks = np.bincount(both.groups, rank * both.counts, 2 * draws.groups)
-    sizes = np.bincount(both.groups, both.counts, 2 * draws.groups)
+    first = np.flatnonzero(np.concatenate([[True], both.values[1:] != both.values[:-1]]))
+    last = np.append(first[1:], len(counts)) - 1
+    middle = (after[first] - counts[first] + 1 + after[last]) / 2
+    rank = np.repeat(middle, last - first + 1)
+    ranks = np.bincount(both.groups, rank * counts, 2 * draws.groups)
+    sizes = np.bincount(both.groups, counts, 2 * draws.groups)
     seen = _mean_rank_difference(ranks, sizes, np.repeat([[1.0, 0.0]], draws.groups, axis=1).reshape(1, -1))[
         0
     ]

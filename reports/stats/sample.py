@@ -1,4 +1,4 @@
-"""Observations sorted once, so that a quantile under thousands of reweightings costs little.
+"""Observations sorted once, so that a quantile under a thousand reweightings costs little.
 
 Quantiles are nearest-rank (the smallest observation with at least a share q at or below it): defined
 for +inf, never interpolated between a fast and a failed request.
@@ -7,7 +7,7 @@ for +inf, never interpolated between a fast and a failed request.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -15,91 +15,103 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Groups = npt.NDArray[np.int32]
 
-_PIECES: Final = 512
+_PIECES: Final = 400
+_BLOCKS: Final = 512
 _TINY: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """`values` ascending, each seen `counts` times in cluster `groups` of repetition `reps`."""
+class Sorted:
+    """Ascending values, each seen `counts` times (None: once)."""
 
-    values: Floats
-    groups: npt.NDArray[np.int32]
-    reps: npt.NDArray[np.int16]
-    counts: Ints
+    def __init__(self, values: Floats, counts: Ints | None) -> None:
+        self.values: Final = values
+        self.counts: Final = counts
 
-    @classmethod
-    def of(
-        cls,
-        values: Floats,
-        groups: npt.NDArray[np.int32],
-        reps: npt.NDArray[np.int16],
-        counts: Ints | None = None,
-    ) -> Self:
-        """Sort; NaN (undefined) is left out."""
-        known = ~np.isnan(values)
-        if counts is None:
-            counts = np.ones(len(values), np.int64)
-        order = np.argsort(values[known], kind="stable")
-        return cls(
-            values[known][order],
-            groups[known][order].astype(np.int32),
-            reps[known][order].astype(np.int16),
-            counts[known][order],
-        )
+    @cached_property
+    def _cumulative(self) -> Ints | None:
+        return None if self.counts is None else np.cumsum(self.counts)
 
     @property
     def size(self) -> int:
-        return int(self.counts.sum())
+        return len(self.values) if self._cumulative is None else int(self._cumulative[-1:].sum())
+
+    def place(self, rank: float) -> int:
+        """Index of the first value with at least `rank` observations at or below it."""
+        if self._cumulative is None:
+            return min(max(math.ceil(rank - _TINY) - 1, 0), len(self.values))
+        return int(np.searchsorted(self._cumulative, rank - _TINY))
 
     def quantile(self, q: float) -> float | None:
         """None when there is no observation."""
         if not len(self.values):
             return None
-        return _quantile(self.values, self.counts, q)
+        return float(self.values[self.place(q * self.size)])
+
+
+class Sample(Sorted):
+    """Values with the cluster of each; `by_rep`: the same values by repetition."""
+
+    def __init__(
+        self, values: Floats, groups: Groups, counts: Ints | None, by_rep: tuple[Sorted, ...] = ()
+    ) -> None:
+        super().__init__(values, counts)
+        self.groups: Final = groups
+        self.by_rep: Final = by_rep
+        self._prefix: npt.NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(cls, values: Floats, groups: Groups, reps: npt.NDArray[np.int16]) -> Self:
+        """Sort; NaN (undefined) is left out."""
+        known = ~np.isnan(values)
+        if not known.all():
+            values, groups, reps = values[known], groups[known], reps[known]
+        order = np.argsort(values)
+        values, groups = values[order], groups[order].astype(np.int32)
+        if not len(reps) or (reps == reps[0]).all():
+            by_rep: tuple[Sorted, ...] = (Sorted(values, None),) if len(reps) else ()
+        else:
+            reps = reps[order]
+            by_rep = tuple(Sorted(values[reps == rep], None) for rep in np.unique(reps))
+        return cls(values, groups, None, by_rep)
 
     def rep_quantiles(self, q: float) -> Floats:
         """The quantile within each repetition that has observations."""
-        found = []
-        for rep in np.unique(self.reps):
-            here = self.reps == rep
-            found.append(_quantile(self.values[here], self.counts[here], q))
-        return np.array(found)
+        return np.array([value for rep in self.by_rep if (value := rep.quantile(q)) is not None])
 
     def beyond(self, q: float) -> int:
-        """Observations strictly above the nearest rank of q: what a tail quantile rests on."""
+        """Observations above the nearest rank of q: what a tail quantile rests on."""
         return self.size - math.ceil(q * self.size - _TINY)
 
     def joined(self, other: Sample, groups: int) -> Sample:
-        """Both samples in one, the groups of `other` counted from `groups` on."""
-        return Sample.of(
-            np.concatenate([self.values, other.values]),
-            np.concatenate([self.groups, other.groups + np.int32(groups)]),
-            np.concatenate([self.reps, other.reps]),
-            np.concatenate([self.counts, other.counts]),
-        )
+        """Both samples in one, the groups of `other` counted from `groups` on; without repetitions."""
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(values, kind="stable")  # merges two sorted runs in linear time
+        joined = np.concatenate([self.groups, other.groups + np.int32(groups)])[order]
+        counts = None
+        if self.counts is not None and other.counts is not None:
+            counts = np.concatenate([self.counts, other.counts])[order]
+        return Sample(values[order], joined, counts)
 
     def weighted_quantiles(self, weights: npt.NDArray[np.float32], q: float) -> Floats:
         """The quantile when each group counts `weights[b, group]` times, for every row b; NaN for no weight.
 
         Only the ranks that any row can reach are looked at: a window around q of several standard
         deviations of the reweighted rank, widened until no row leaves it. Within the window the sum is
-        exact for up to 512 observations and piecewise linear in rank above.
+        exact for up to 400 observations and piecewise linear in rank above.
         """
         groups = weights.shape[1]
-        per_group = np.bincount(self.groups, self.counts, groups)
+        per_group = self._below(len(self.values), groups)
         total = weights @ per_group
-        cumulative = np.cumsum(self.counts)
-        size = int(cumulative[-1])
-        centre = int(np.searchsorted(cumulative, q * size - _TINY))
-        below = np.bincount(self.groups[: centre + 1], self.counts[: centre + 1], groups)
+        size = self.size
+        off = self._below(self.place(q * size) + 1, groups) - q * per_group
         mean = float(weights.mean()) or 1.0
-        spread = float(weights.std()) / mean * math.sqrt(float(((below - q * per_group) ** 2).sum()))
+        spread = float(weights.std()) / mean * math.sqrt(float((off**2).sum()))
         reach = 6.0 * spread + 8.0
         while True:
-            low = int(np.searchsorted(cumulative, q * size - reach))
-            high = min(int(np.searchsorted(cumulative, q * size + reach)) + 1, len(cumulative))
+            low = self.place(max(q * size - reach, 0.0))
+            high = min(self.place(q * size + reach) + 1, len(self.values))
             found = self._within(weights, np.asarray(total * (q - _TINY)), low, high)
             if found is not None:
                 found[total <= 0] = np.nan
@@ -111,14 +123,17 @@ class Sample:
     ) -> Floats | None:
         """Values at weighted rank `target`, None when one lies outside entries [low, high)."""
         groups = weights.shape[1]
-        need = target - weights @ np.bincount(self.groups[:low], self.counts[:low], groups)
+        need = target - weights @ self._below(low, groups)
         if low > 0 and need.min() <= 0:
             return None
         starts = np.linspace(low, high, min(_PIECES, high - low), endpoint=False).astype(np.int64)
-        piece = np.repeat(np.arange(len(starts)), np.diff(starts, append=high))
-        cells = self.groups[low:high].astype(np.int64) * len(starts) + piece
-        table = np.bincount(cells, self.counts[low:high], groups * len(starts)).reshape(groups, -1)
-        # float32 counts exactly up to 2^24; larger sums are looked up by bins anyway.
+        lengths = np.diff(starts, append=high)
+        cells = self.groups[low:high].astype(np.int64) * len(starts) + np.repeat(
+            np.arange(len(starts)), lengths
+        )
+        seen = None if self.counts is None else self.counts[low:high]
+        table = np.bincount(cells, seen, groups * len(starts)).reshape(groups, -1)
+        # float32 counts exactly up to 2^24; windows with more in a group are looked up by pieces anyway.
         reached = weights @ np.cumsum(table, axis=1).astype(np.float32)
         last = reached[:, -1]
         if high < len(self.values) and (need > last).any():
@@ -127,11 +142,18 @@ class Sample:
         rows = np.arange(len(index))
         before = np.where(index > 0, reached[rows, index - 1], 0.0)
         share = (need - before) / np.maximum(reached[rows, index] - before, _TINY)
-        length = np.diff(starts, append=high)[index]
-        step = np.clip(np.ceil(share * length - _TINY) - 1, 0, length - 1).astype(np.int64)
+        step = np.clip(np.ceil(share * lengths[index] - _TINY) - 1, 0, lengths[index] - 1).astype(np.int64)
         return np.array(self.values[starts[index] + step])
 
+    def _below(self, index: int, groups: int) -> npt.NDArray[np.float64]:
+        """Observations of each group before entry `index`."""
+        block = max(1, -(-len(self.values) // _BLOCKS))
+        if self._prefix is None or self._prefix.shape[1] != groups:
+            steps = [self._count(at, at + block, groups) for at in range(0, len(self.values), block)]
+            self._prefix = np.cumsum([np.zeros(groups), *steps], axis=0)
+        whole = min(index // block, len(self._prefix) - 1)
+        return np.asarray(self._prefix[whole] + self._count(whole * block, index, groups))
 
-def _quantile(values: Floats, counts: Ints, q: float) -> float:
-    cumulative = np.cumsum(counts)
-    return float(values[np.searchsorted(cumulative, q * int(cumulative[-1]) - _TINY)])
+    def _count(self, start: int, end: int, groups: int) -> npt.NDArray[np.float64]:
+        seen = None if self.counts is None else self.counts[start:end]
+        return np.bincount(self.groups[start:end], seen, groups).astype(np.float64)
