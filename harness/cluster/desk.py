@@ -55,6 +55,8 @@ class _Sequence:
     """Positions held once everything queued is computed."""
     computes: deque[_Compute] = field(default_factory=deque)
     decode: ev.WorkId | None = None
+    awaits_kv: bool = False
+    """Opened for KV that is on its way, and not complete yet."""
 
 
 class Desk:
@@ -69,6 +71,8 @@ class Desk:
         self._tell = tell
         self._progress = progress
         self._sequences: dict[ev.WorkId, _Sequence] = {}
+        self._behind: list[tuple[act.Prefill | act.Open, str, array[int]]] = []
+        """Openings that wait for KV of their own session, at most one a live request."""
         self._waiting: deque[tuple[act.Prefill | act.Open, str, array[int]]] = deque()
         self._cached_as: dict[ev.WorkId, str] = {}
         self._cached_last: dict[str, ev.WorkId] = {}
@@ -124,6 +128,13 @@ class Desk:
         sequence.end = p1
         sequence.context = sequence.context[:known] + beyond
         self._progress(seq, p1)
+        if p1 >= sequence.prompt_length - 1:
+            self._landed(sequence)
+
+    def _landed(self, sequence: _Sequence) -> None:
+        if sequence.awaits_kv:
+            sequence.awaits_kv = False
+            self._follow_up()
 
     def ids(self, seq: ev.WorkId, p0: int, p1: int) -> array[int]:
         """The ids at [p0, p1) of a sequence. Raises EngineError when it is not open."""
@@ -132,6 +143,7 @@ class Desk:
     def reset(self) -> None:
         """The router is gone: drop every sequence. The prefix cache stays."""
         self._waiting.clear()
+        self._behind.clear()
         for seq in self._sequences:
             self._engine.close(seq, keep=False)
             self._progress(seq, CLOSED)
@@ -140,18 +152,50 @@ class Desk:
     # ------------------------------------------------------------------- commands
 
     def _open_or_wait(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
+        """First come, first served: what needs little room does not overtake what needs much."""
+        if self._is_on_its_way(session, ids):
+            self._behind.append((action, session, ids))
+            return
+        if self._waiting:
+            self._wait(action, session, ids)
+            return
         try:
             self._open(action, session, ids)
         except NoCapacity:
-            if len(self._waiting) >= _MAX_WAITING:
-                raise
-            self._waiting.append((action, session, ids))
+            if not self._sequences:
+                raise  # nothing that could end and make room
+            self._wait(action, session, ids)
+
+    def _is_on_its_way(self, session: str, ids: array[int]) -> bool:
+        """The KV of a prefix of `ids` is just being received for an earlier turn of the session: the sequence
+        is opened when that has landed, so that it counts as a hit and does not cross the WAN twice."""
+        return any(
+            sequence.awaits_kv
+            and sequence.session == session
+            and sequence.context == ids[: len(sequence.context)]
+            for sequence in self._sequences.values()
+        )
+
+    def _follow_up(self) -> None:
+        """KV has landed, or will not: what waited behind it is opened, or waits behind another."""
+        behind, self._behind = self._behind, []
+        for action, session, ids in behind:
+            try:
+                self._open_or_wait(action, session, ids)
+            except EngineError as error:
+                self._tell(ev.WorkFailed(action.request, action.work, f"{self._name}: {error}"), ())
+
+    def _wait(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
+        if len(self._waiting) >= _MAX_WAITING:
+            raise EngineError(f"{_MAX_WAITING} sequences wait for a place already")
+        self._waiting.append((action, session, ids))
 
     def _open(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
         seq = action.work
         held = self._engine.open(seq, ids)
         sequence = _Sequence(action.request, session, ids, held, len(ids), held)
         self._sequences[seq] = sequence
+        sequence.awaits_kv = isinstance(action, act.Open) and held < action.positions
         if isinstance(action, act.Open):
             self._tell(ev.Opened(action.request, action.work, held), ())
         elif held >= action.positions:
@@ -188,6 +232,7 @@ class Desk:
         )
         self._grow(sequence, todo)
         sequence.decode = action.work
+        self._landed(sequence)
 
     def _missing(self, sequence: _Sequence, p0: int, ids: array[int]) -> array[int]:
         """The ids from where the sequence stands. It may stand further than the router knows, never less."""
@@ -203,10 +248,16 @@ class Desk:
         sequence.end += len(ids)
 
     def _cancel(self, action: act.Cancel) -> None:
+        for behind in self._behind:
+            if behind[0].work == action.work:
+                self._behind.remove(behind)
+                self._tell(ev.Cancelled(action.request, action.work), ())
+                return
         for waiting in self._waiting:
             if waiting[0].work == action.work:
                 self._waiting.remove(waiting)
                 self._tell(ev.Cancelled(action.request, action.work), ())
+                self._admit()  # it may have been what the others waited behind
                 return
         for seq, sequence in self._sequences.items():
             if sequence.decode == action.work or any(c.work == action.work for c in sequence.computes):
@@ -222,7 +273,8 @@ class Desk:
 
     def _close(self, action: act.Close) -> None:
         sequence = self._sequences.pop(action.seq, None)
-        if sequence is None:
+        if sequence is None:  # it never came to be; who waits for its KV must not go on waiting
+            self._progress(action.seq, CLOSED)
             self._tell(ev.Closed(action.request, action.work, 0), ())
             return
         held = self._engine.close(action.seq, keep=action.keep)
@@ -235,14 +287,18 @@ class Desk:
             self._cached_last[sequence.session] = action.seq
         self._tell(ev.Closed(action.request, action.work, held), ())
         self._admit()
+        if sequence.awaits_kv:
+            self._follow_up()
 
     def _admit(self) -> None:
         while self._waiting:
             action, session, ids = self._waiting[0]
             try:
                 self._open(action, session, ids)
-            except NoCapacity:
-                return
+            except NoCapacity as error:
+                if self._sequences:
+                    return
+                self._tell(ev.WorkFailed(action.request, action.work, f"{self._name}: {error}"), ())
             except EngineError as error:
                 self._tell(ev.WorkFailed(action.request, action.work, f"{self._name}: {error}"), ())
             self._waiting.popleft()
