@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import hmac
+import re
 import uuid
 import zlib
 from array import array
@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from harness.cluster.exchange import End, Exchange, Failure, Tokens
-from harness.cluster.messages import SECRET_HEADER, Sampling
+from harness.cluster.messages import SECRET_HEADER, Sampling, knows_secret
 from harness.cluster.openai import (
     BadRequestError,
     ChatMessage,
@@ -32,6 +32,7 @@ from harness.policy.journal import Row
 _MAX_REQUEST_BYTES: Final = 64 << 20
 _SESSION_IDS: Final = 64  # a request without a key is routed by its first ids
 _DEFAULT_CHAT_TOKENS: Final = 256
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,512}")  # it names rows of the records and travels in every message
 
 
 class Front:
@@ -76,7 +77,8 @@ class Front:
         try:
             asked = _read(self._chat, await request.read())
             ids = self._chat_ids(asked.messages)
-            limit = asked.max_completion_tokens or asked.max_tokens or _DEFAULT_CHAT_TOKENS
+            limits = (asked.max_completion_tokens, asked.max_tokens, _DEFAULT_CHAT_TOKENS)
+            limit = next(limit for limit in limits if limit is not None)
             return await self._answer(request, asked, ids, limit)
         except BadRequestError as error:
             return _error(400, error_body(str(error), "invalid_request_error"))
@@ -86,8 +88,6 @@ class Front:
             if self._tokenizer is None:
                 raise BadRequestError("prompt: this model has no tokenizer; send a list of token ids")
             return array("I", self._tokenizer.encode(prompt))
-        if any(i < 0 for i in prompt):
-            raise BadRequestError(f"prompt: token id {min(prompt)} is negative")
         return array("I", prompt)
 
     def _chat_ids(self, messages: list[ChatMessage]) -> array[int]:
@@ -100,6 +100,9 @@ class Front:
     ) -> web.StreamResponse:
         self._check(asked, ids, max_tokens)
         name = request.headers.get("X-Request-Id") or uuid.uuid4().hex
+        if not _REQUEST_ID.fullmatch(name):
+            shown = ascii(name)[:40]
+            raise BadRequestError(f"X-Request-Id: {shown}; 1 to 512 visible ASCII characters are needed")
         stop_ids = tuple(asked.stop_token_ids)
         if not asked.ignore_eos and self._tokenizer is not None:
             stop_ids += self._tokenizer.end_ids
@@ -118,7 +121,7 @@ class Front:
                 return await self._stream(request, exchange, chunks)
             return await self._whole(exchange, chunks)
         finally:
-            self._router.leave(name)
+            self._router.leave(name, exchange)
 
     def _check(self, asked: CompletionRequest | ChatRequest, ids: array[int], max_tokens: int) -> None:
         info = next(iter(self._router.infos.values()))
@@ -190,7 +193,7 @@ class Front:
         self._check_secret(request)
         try:
             await self._router.join(msgspec.json.decode(await request.read(), type=WorkerAddress))
-        except (msgspec.ValidationError, WorkerRefusedError) as error:
+        except (msgspec.DecodeError, WorkerRefusedError) as error:
             return _error(400, error_body(str(error), "invalid_request_error"))
         return web.json_response({"joined": True})
 
@@ -204,7 +207,7 @@ class Front:
         return web.json_response({"draining": True})
 
     def _check_secret(self, request: web.Request) -> None:
-        if not hmac.compare_digest(request.headers.get(SECRET_HEADER, ""), self._router.config.secret):
+        if not knows_secret(request.headers, self._router.config.secret):
             raise web.HTTPForbidden(text=f"wrong {SECRET_HEADER}")
 
 

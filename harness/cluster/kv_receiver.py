@@ -53,7 +53,7 @@ class KvReceiver:
                         )
                 case msg.KvSegment() if incoming is not None:
                     await self._take(incoming, message, body)
-                case msg.KvEnd() if incoming is not None:
+                case msg.KvEnd() if incoming is not None and message.work == incoming.begin.work:
                     await self._finish(connection, incoming)
                     incoming = None
                 case msg.KvAbort():
@@ -64,6 +64,8 @@ class KvReceiver:
     async def _take(self, incoming: _Incoming, segment: msg.KvSegment, body: memoryview) -> None:
         if segment.work != incoming.begin.work or segment.part != incoming.next_part:
             raise FrameError(f"part {segment.part} of transfer {segment.work}; expected {incoming.next_part}")
+        if len(incoming.segment) + len(body) > segment.blob_bytes:
+            raise FrameError(f"transfer {segment.work}: more than the {segment.blob_bytes} bytes announced")
         incoming.segment += body
         incoming.kv_bytes += len(body)
         incoming.next_part += 1

@@ -10,6 +10,8 @@ KvSegment - one engine KV blob.
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -20,6 +22,12 @@ from harness.policy import actions as act
 from harness.policy import events as ev
 
 SECRET_HEADER = "X-PDD-Secret"  # noqa: S105 - the header's name, not a secret
+
+
+def knows_secret(headers: Mapping[str, str], secret: str) -> bool:
+    """Whether a request's headers carry the cluster's secret; whatever bytes a stranger sends."""
+    given = headers.get(SECRET_HEADER, "").encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(given, secret.encode())
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):

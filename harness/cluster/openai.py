@@ -5,12 +5,19 @@ from __future__ import annotations
 import codecs
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from harness.cluster.exchange import End
 from harness.engine import Tokenizer
+
+# Whatever is beyond these would not fit the messages to the workers.
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Seed = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Temperature = Annotated[float, msgspec.Meta(ge=0.0)]
+StopIds = Annotated[list[TokenId], msgspec.Meta(max_length=1024)]
+CacheKey = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class BadRequestError(ValueError):
@@ -29,16 +36,16 @@ class StreamOptions(msgspec.Struct, frozen=True):
 class CompletionRequest(msgspec.Struct, frozen=True):
     """/v1/completions. `prompt` is text or token ids; unknown fields are ignored, as clients expect."""
 
-    prompt: str | list[int]
+    prompt: str | list[TokenId]
     model: str = ""
     max_tokens: int = 16
-    temperature: float = 0.0
-    seed: int = 0
+    temperature: Temperature = 0.0
+    seed: Seed = 0
     stream: bool = False
     ignore_eos: bool = False
-    stop_token_ids: list[int] = []
+    stop_token_ids: StopIds = []
     return_token_ids: bool = False
-    prompt_cache_key: str | None = None
+    prompt_cache_key: CacheKey | None = None
     n: int = 1
 
 
@@ -49,13 +56,13 @@ class ChatRequest(msgspec.Struct, frozen=True):
     model: str = ""
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    temperature: float = 0.0
-    seed: int = 0
+    temperature: Temperature = 0.0
+    seed: Seed = 0
     stream: bool = False
     ignore_eos: bool = False
-    stop_token_ids: list[int] = []
+    stop_token_ids: StopIds = []
     return_token_ids: bool = False
-    prompt_cache_key: str | None = None
+    prompt_cache_key: CacheKey | None = None
     n: int = 1
 
 

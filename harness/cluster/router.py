@@ -73,7 +73,8 @@ class Router:
         """Who a Cancel or Demote goes to: the worker that does the work (for transfers, the sender)."""
         self._work_of: dict[ev.RequestId, list[ev.WorkId]] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set when records can no longer be written: a run that is not recorded is of no use."""
+        """Set when records can no longer be written (a run that is not recorded is of no use) or the router
+        itself is broken: it must not go on as half of one."""
         self._decided = 0
         self._staged: array[int] = array("I")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,6 +95,7 @@ class Router:
     async def join(self, address: WorkerAddress) -> None:
         """Take a worker into the cluster, also while it runs."""
         assert self._session is not None
+        self._check_name(address.name)
         first = next(iter(self.infos.values()), None)
         hello = msg.Hello(first.layout_hash if first else None, first.model_hash if first else None)
         try:
@@ -110,7 +112,12 @@ class Router:
                 f"{address.name}: not reached at {address.host}:{address.port} "
                 f"within {self.config.start_timeout_s:g} s"
             ) from None
-        self._check_fit(connection)
+        try:
+            self._check_name(address.name)  # another of that name may have been faster
+            self._check_fit(connection)
+        except WorkerRefusedError:
+            await connection.aclose()
+            raise
         self.infos[address.name] = connection.info
         self._addresses[address.name] = address
         self._connections[address.name] = connection
@@ -168,10 +175,10 @@ class Router:
             ev.RequestArrived(request, exchange.session, exchange.prompt_tokens, exchange.sampling.max_tokens)
         )
 
-    def leave(self, request: ev.RequestId) -> None:
-        """The client is gone before its end."""
-        exchange = self._exchanges.get(request)
-        if exchange is not None and not exchange.ended:
+    def leave(self, request: ev.RequestId, exchange: Exchange) -> None:
+        """The client of this exchange has gone. A slow reader may still be here when its request has long
+        settled and another has taken its id."""
+        if self._exchanges.get(request) is exchange and not exchange.ended:
             exchange.ended = True
             self._tell(ev.ClientGone(request))
 
@@ -180,10 +187,11 @@ class Router:
     async def _serve(self, connection: WorkerConnection) -> None:
         name = connection.address.name
         why = await connection.talk(self._report, lambda counters: self._sample(name, counters))
-        self._connections.pop(name, None)
-        if name in self._addresses:
-            self._tell(ev.WorkerLost(name, why))
-            self._spawn(self._look_for(connection.address))
+        if self._connections.get(name) is not connection:
+            return  # it was retired
+        del self._connections[name]
+        self._tell(ev.WorkerLost(name, why))
+        self._spawn(self._look_for(connection.address))
 
     async def _look_for(self, address: WorkerAddress) -> None:
         """A lost worker may come back, empty; nobody waits for it."""
@@ -198,6 +206,10 @@ class Router:
                     return
         except TimeoutError:
             return
+
+    def _check_name(self, name: ev.WorkerName) -> None:
+        if name in self._connections:
+            raise WorkerRefusedError(f"{name}: is in the cluster already; names are unique")
 
     def _check_fit(self, connection: WorkerConnection) -> None:
         """Every worker must hold the same model in the same KV layout as the first."""
@@ -218,7 +230,9 @@ class Router:
         self._tell(event)
 
     def _sample(self, worker: str, counters: msg.Counters) -> None:
-        address = self._addresses[worker]
+        address = self._addresses.get(worker)
+        if address is None:
+            return  # retired, with this on the way
         row = {
             "t_ns": counters.t_ns,
             "worker": worker,
@@ -348,4 +362,9 @@ class Router:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)

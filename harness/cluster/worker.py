@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import contextlib
 import time
 from array import array
 from typing import Final
@@ -27,6 +27,7 @@ from harness.policy import events as ev
 _COUNTERS_S: Final = 0.25
 _SHUTDOWN_S: Final = 0.2  # peers keep idle KV connections open; nothing on them is worth waiting for
 _MAX_REPORTS: Final = 100_000
+_MAX_EVENTS: Final = 1024  # in one frame: its head stays within bounds however long the router has stalled
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,21 +104,14 @@ class Worker:
             raise web.HTTPConflict(text=f"{self._config.name} has a router already")
         connection = web.WebSocketResponse(max_msg_size=MAX_FRAME_BYTES, compress=False)
         self._router = connection
-        talking: list[asyncio.Task[None]] = []
         try:
-            await connection.prepare(request)
-            if await self._shake_hands(connection):
-                talking = [
-                    asyncio.create_task(self._report(connection)),
-                    asyncio.create_task(self._count(connection)),
-                ]
-                await self._obey(connection)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await connection.prepare(request)
+                if await self._shake_hands(connection):
+                    await self._talk(connection)
         except FrameError as error:
             await connection.close(message=str(error).encode()[:120])
         finally:
-            for task in talking:
-                task.cancel()
-            await asyncio.gather(*talking, return_exceptions=True)
             await self._sender.reset()
             await self._thread.call(self._thread.desk.reset)
             self._outbox = asyncio.Queue(_MAX_REPORTS)
@@ -125,7 +119,10 @@ class Worker:
         return connection
 
     async def _shake_hands(self, connection: web.WebSocketResponse) -> bool:
-        hello, _ = msg.decode(await connection.receive_bytes(timeout=self._config.stall_s))
+        first = await connection.receive(timeout=self._config.stall_s)
+        if first.type is not WSMsgType.BINARY:
+            raise FrameError("expected Hello in a binary frame")
+        hello, _ = msg.decode(first.data)
         if not isinstance(hello, msg.Hello):
             raise FrameError(f"expected Hello, got {type(hello).__name__}")
         info = self._thread.engine.info
@@ -139,6 +136,18 @@ class Worker:
                 return False
         await connection.send_bytes(msg.encode(msg.Welcome(info)))
         return True
+
+    async def _talk(self, connection: web.WebSocketResponse) -> None:
+        """Obey, report and count; when one of them ends, so does the connection: none works alone."""
+        talking = [asyncio.create_task(part(connection)) for part in (self._obey, self._report, self._count)]
+        try:
+            done, _ = await asyncio.wait(talking, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in talking:
+                task.cancel()
+            await asyncio.gather(*talking, return_exceptions=True)
+        for task in done:
+            task.result()
 
     async def _obey(self, connection: web.WebSocketResponse) -> None:
         async for frame in connection:
@@ -187,8 +196,7 @@ class Worker:
         return web.Response(body=generate_latest(registry), content_type="text/plain")
 
     def _check_secret(self, request: web.Request) -> None:
-        given = request.headers.get(msg.SECRET_HEADER, "")
-        if not hmac.compare_digest(given, self._config.secret):
+        if not msg.knows_secret(request.headers, self._config.secret):
             raise web.HTTPForbidden(text=f"{self._config.name}: wrong {msg.SECRET_HEADER}")
 
     # -------------------------------------------------------------------- reports
@@ -196,12 +204,14 @@ class Worker:
     async def _report(self, connection: web.WebSocketResponse) -> None:
         """Send reports in order; what has gathered meanwhile goes in one frame."""
         while True:
-            told = list(await self._outbox.get())
+            gathered = list(await self._outbox.get())
             while not self._outbox.empty():
-                told += self._outbox.get_nowait()
-            report = msg.Report(tuple(event for event, _ in told), tuple(len(ids) for _, ids in told))
-            body = pack_ids([i for _, ids in told for i in ids])
-            await connection.send_bytes(msg.encode(report, body))
+                gathered += self._outbox.get_nowait()
+            for start in range(0, len(gathered), _MAX_EVENTS):
+                told = gathered[start : start + _MAX_EVENTS]
+                report = msg.Report(tuple(event for event, _ in told), tuple(len(ids) for _, ids in told))
+                body = pack_ids([i for _, ids in told for i in ids])
+                await connection.send_bytes(msg.encode(report, body))
 
     async def _count(self, connection: web.WebSocketResponse) -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from adapters.engines import load_engine
@@ -29,9 +30,10 @@ IDS = array("I", range(300, 360))
 class Bench:
     """A desk, and what it has told."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity_tokens: int | None = None) -> None:
         self.told: list[ev.Event] = []
-        self.engine = load_engine("emulated", OPTIONS)
+        options = msgspec.structs.replace(OPTIONS, capacity_tokens=capacity_tokens)
+        self.engine = load_engine("emulated", options)
         self.desk = Desk("md", self.engine, self._tell, lambda seq, held: None)
 
     def _tell(self, event: ev.Event, ids: Sequence[int]) -> None:
@@ -129,3 +131,18 @@ def test_a_reset_drops_every_sequence_and_everything_that_waits(bench: Bench) ->
     bench.do(act.Open("r2", 2, "md", 59), IDS)
     bench.desk.reset()
     assert bench.do(act.Open("r3", 1, "md", 39), IDS[:40]) == [ev.Opened("r3", 1, 0)]
+
+
+def test_what_will_never_fit_fails_at_once_instead_of_waiting_for_room_that_nobody_frees() -> None:
+    bench = Bench(capacity_tokens=32)
+    (failed,) = bench.do(act.Open("r1", 1, "md", 39), IDS[:40])
+    assert isinstance(failed, ev.WorkFailed)
+    assert bench.do(act.Open("r2", 2, "md", 9), IDS[:10]) == [ev.Opened("r2", 2, 0)]
+
+
+def test_what_needs_little_room_does_not_overtake_what_needs_much() -> None:
+    bench = Bench(capacity_tokens=32)
+    bench.do(act.Open("r1", 1, "md", 9), IDS[:10])
+    assert bench.do(act.Open("large", 2, "md", 29), array("I", range(400, 430)), session="l") == []
+    assert bench.do(act.Open("small", 3, "md", 9), array("I", range(500, 510)), session="m") == []
+    assert bench.do(act.Cancel("large", 2)) == [ev.Cancelled("large", 2), ev.Opened("small", 3, 0)]
