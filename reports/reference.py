@@ -1,4 +1,4 @@
-"""Reference pages made of the code: `python -m reports.reference` writes docs/schema.md and docs/metrics.md."""
+"""Reference pages made of the code: `python -m reports.reference` writes schema.md and metrics.md of docs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reports.schema import SCHEMA_VERSION, TABLES
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 
-_SCHEMA_HEAD: Final = f"""# What a run records
+_SCHEMA_HEAD: Final = """# What a run records
 
-Generated from `reports/schema.py` by `python -m reports.reference`. Schema version {SCHEMA_VERSION}.
+Generated from `reports/schema.py` by `python -m reports.reference`. Schema version VERSION.
 
 A run is a folder: `run.json` (what it was) and one Parquet dataset for each table,
 
@@ -36,13 +36,15 @@ with one shard for each process that wrote. Any tool reads them without this one
 - Unit and meaning of a column are in its field metadata (`unit`, `doc`), the version in the schema's
   (`pddbench_schema`).
 
-**While it is written** a shard is an Arrow stream, `_<shard>.arrows`, flushed every second or 2,000 rows. After
-kill -9 every flushed row is still read by `pddbench report` (which calls the run partial), and
-`pddbench report RUN --recover` turns such shards into Parquet. A stream beside its Parquet file is a left-over
-and never read, so no row counts twice. A full disk ends recording with one error; what was flushed stays.
+**While it is written** a shard is an Arrow stream, `_<shard>.arrows`, flushed every second or 2,000 rows.
+After kill -9 every flushed row is still read by `pddbench report` (which calls the run partial), and
+`pddbench report RUN --recover` turns such shards into Parquet. A stream beside its Parquet file is a
+left-over and never read, so no row counts twice. A full disk ends recording with one error; what was
+flushed stays.
 
-**Versions.** Adding a nullable column keeps the version: readers take null for a column that a file lacks.
-Anything else raises it, and comes with a reader of the old one. A file of a newer version is refused by name.
+**Versions.** Adding a nullable column keeps the version: readers take null for a column that a file
+lacks. Anything else raises it, and comes with a reader of the old one. A file of a newer version is refused
+by name.
 """
 
 _METRICS_HEAD: Final = f"""# Metrics
@@ -52,8 +54,8 @@ facts of [schema.md](schema.md) when a report is made; none is stored.
 
 - Figures are called `<metric>_<statistic>` (`ttft_p99`, `itl_mean`), shares and rates by their metric alone
   (`request_goodput`). The same names serve in `--fail-if`, JSON and CSV.
-- Statistics of distributions: mean, {", ".join(QUANTILES)}. Percentiles are exact and nearest-rank over the raw
-  records of phase `measure`: the smallest value that at least the share q does not exceed.
+- Statistics of distributions: mean, {", ".join(QUANTILES)}. Percentiles are exact and nearest-rank over
+  the raw records of phase `measure`: the smallest value that at least the share q does not exceed.
 - A percentile with fewer than {TAIL_SIZE} requests beyond it is marked `*`: it is little more than the maximum.
 - Latencies are of successful requests. `ttft`, `ttft_intended` and `e2e_latency` exist as
   `<metric>_<statistic>_with_failures` too when any request failed: failures count as +inf.
@@ -64,7 +66,7 @@ How intervals and significance are made: [reports.md](reports.md).
 
 
 def schema_markdown() -> str:
-    parts = [_SCHEMA_HEAD]
+    parts = [_SCHEMA_HEAD.replace("VERSION", str(SCHEMA_VERSION))]
     for table in TABLES.values():
         parts.append(f"## {table.name}\n\nOne row: {table.row}. Written by: {table.writer}.\n")
         parts.append("| column | type | unit | null | meaning |\n|---|---|---|---|---|")
@@ -103,7 +105,8 @@ def _run_json() -> str:
     """The structure as JSON Schema: what `RunInfo` decodes."""
     schema = msgspec.json.schema(RunInfo)
     text = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
-    return f"Written at the start (`state` is `running`) and at the end, at once or not at all.\n\n```json\n{text}\n```"
+    head = "Written at the start (`state` is `running`) and at the end, at once or not at all."
+    return f"{head}\n\n```json\n{text}\n```"
 
 
 def _prose(text: str) -> str:
