@@ -45,6 +45,7 @@ class _Shape:
         self.output = drawn.output_tokens.copy()
         self.kept = drawn.kept_blocks.copy()
         self.room = p.context_tokens - 1
+        self.least = np.repeat(drawn.head_tokens + p.block_size, drawn.turns)
         sizes = drawn.input_tokens
         ratio = sizes / np.concatenate(([1], sizes[:-1]))
         self.squeeze = np.where(
@@ -84,7 +85,7 @@ class _Shape:
         grows &= ~compacts
         natural = np.where(compacts, (before * self.squeeze[at]).astype(np.int64), natural)
         natural = np.minimum(natural, _over(depth * block, rate))
-        natural = np.minimum(np.maximum(natural, 2 * block), most)
+        natural = np.minimum(np.maximum(natural, self.least[at]), most)
         edited = np.minimum(
             np.round(rate * natural / block).astype(np.int64), np.minimum(depth, natural // block)
         )

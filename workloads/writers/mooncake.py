@@ -52,6 +52,7 @@ class _Rows:
         tree = trace.tree
         self.trace = trace
         self.at_ns = instants(trace)
+        self.sent: dict[int, int] = {}  # turns written of each session
         self.session = trace.session_of
         length = tree.depth - tree.start()
         self.offset = (np.cumsum(length) - length).tolist()  # global id of each node's first block
@@ -60,9 +61,11 @@ class _Rows:
         self.fresh = int(length.sum())
 
     def row(self, turn: int) -> dict[str, Any]:
+        """The next row; a session's turns are numbered as they are sent."""
         t = self.trace.turns
         session = int(self.session[turn])
-        number = turn - int(self.trace.turn_start[session])
+        number = self.sent.get(session, 0)
+        self.sent[session] = number + 1
         row: dict[str, Any] = {
             "timestamp": _ms(int(self.at_ns[turn])),
             "input_length": int(t.input_tokens[turn]),
