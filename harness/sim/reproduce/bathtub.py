@@ -72,9 +72,10 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:  # noqa: ARG0
     unlisted = f"; {', '.join(others)} by the same arithmetic, not listed in the report" if others else ""
     notes = {
         "dips": f"relative throughput {seen}{unlisted}",
-        "bathtub_depth": f"a + d = {a + d:.2f} < p = {p:.2f} < a + q + d = {a + q + d:.2f}: a bathtub exists; "
+        "bathtub_depth": f"a + d = {a + d:.2f} < p = {p:.2f} < a + q + d = {a + q + d:.2f}, so there is one; "
         f"minimum {curve.min():.3f} at a hit of {bottom:.2f}",
-        "bathtub_simulated": f"minimum {simulated[p].min():.3f} at a hit of {ours:.2f}, {' on '.join(_ENGINE)}",
+        "bathtub_simulated": f"minimum {simulated[p].min():.3f} at a hit of {ours:.2f}, "
+        f"{' on '.join(_ENGINE)}",
     }
     forms = {price: closed_form(a, q, d, price, _GRID) for price in _PRICES}
     charts = (bathtub_curves(_GRID, forms, hits, simulated), dip_bars(grid, alone, filled))
@@ -115,7 +116,7 @@ def prefill_s(
 def relative_throughput(
     deployment: Deployment, length: int, hit: float, chunk_tokens: int, *, fill_tail: bool
 ) -> float:
-    """Linear layers' throughput over what full chunks reach; attention and overheads, no dips, are left out."""
+    """Linear layers' throughput over what full chunks reach; attention and overheads are left out."""
     plain = _without_attention(deployment)
     tokens = length - round(hit * length)
     return (

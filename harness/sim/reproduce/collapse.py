@@ -50,7 +50,8 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:  # noqa: ARG0
         "no_collapse_p99": excluded.p99_by_quarter_s[-1] / excluded.p99_by_quarter_s[0],
     }
     notes = {
-        "collapse_share": f"1 - (1 - {_LOW_HIT})^{_LAST_TURN} = {100 * (1 - (1 - _LOW_HIT) ** _LAST_TURN):.0f} %; "
+        "collapse_share": f"by 1 - (1 - {_LOW_HIT})^{_LAST_TURN}: "
+        f"{100 * (1 - (1 - _LOW_HIT) ** _LAST_TURN):.0f} %; "
         f"excluded: {100 * excluded.share_by_turn[_LAST_TURN]:.0f} % of turn {_LAST_TURN} relayed",
         "collapse_p99": "TTFT P99 by quarter: "
         + ", ".join(f"{v:.1f}" for v in allowed.p99_by_quarter_s)

@@ -48,10 +48,10 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:
     values["extend_max_below_kv"] = values["kv_max"] / values["extend_max"]
     notes = {
         "extend_mean": (
-            f"messages {1e3 * rtt_s:.0f} ms, the step {1e3 * step_s:.0f} ms, {c('handoff.extra_ms'):.0f} ms are "
-            "fitted: the report does not say what its engine does there"
+            f"messages {1e3 * rtt_s:.0f} ms, the step {1e3 * step_s:.0f} ms, {c('handoff.extra_ms'):.0f} ms "
+            "are fitted: the report does not say what its engine does there"
         ),
-        "kv_size": f"of ids instead: {tokens * ID_BYTES / 1e3:g} KB (the report: 1.5 KB, with what goes along)",
+        "kv_size": f"ids instead: {tokens * ID_BYTES / 1e3:g} KB (the report: 1.5 KB, with what goes along)",
     }
     return Findings(values, notes, (handoff_strip(kv_ms[0], extend_ms[0]),))
 

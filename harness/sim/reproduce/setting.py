@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.policy.config import MODES
 from harness.policy.roles import Role
@@ -23,6 +24,7 @@ from harness.sim.tally import Tally
 
 _HIT_POINTS: Final = ((0.0, 0.5), (0.17, 0.95), (0.58, 0.985), (1.0, 0.992))
 """Quantile function of a turn's hit; with one cold turn in 20, mean .90 and 78 % above .95."""
+_STRATA: Final = 100
 _HEAD_GROUPS: Final = 8
 _LIVE_SESSIONS: Final = 500
 _SLACK: Final = 1000
@@ -84,6 +86,13 @@ def cell_of(calibration: Calibration, mode: str) -> SimCell:
     return SimCell(policy, tuple(workers), c.line("latency_line"), sample_s=None)
 
 
+def _even(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """Uniform numbers that are even over every stretch of a hundred: the same load for every seed, so that
+    seeds differ by order and bursts, not by how much work happened to be drawn."""
+    strata = np.concatenate([rng.permutation(_STRATA) for _ in range(n // _STRATA + 1)])[:n]
+    return (strata + rng.random(n)) / _STRATA
+
+
 def _worker(
     name: str,
     role: Role,
@@ -103,10 +112,11 @@ def sessions_of(calibration: Calibration, setting: Setting) -> tuple[list[PlainS
     rng = np.random.default_rng([setting.seed, 0xE1])
     shape = 1 / c("latency.arrival_cv2")
     arrivals = np.cumsum(rng.gamma(shape, 1 / (shape * setting.rate), n))
-    hits = np.interp(rng.random(n), [p for p, _ in _HIT_POINTS], [h for _, h in _HIT_POINTS])
+    arrivals *= n / setting.rate / arrivals[-1]
+    hits = np.interp(_even(rng, n), [p for p, _ in _HIT_POINTS], [h for _, h in _HIT_POINTS])
     slots = np.concatenate([rng.permutation(_LIVE_SESSIONS) for _ in range(n // _LIVE_SESSIONS + 1)])[:n]
     length, output, turns = (int(c(f"latency.{k}")) for k in ("length_tokens", "output_tokens", "turns"))
-    ages = rng.integers(0, turns, _LIVE_SESSIONS)
+    ages = rng.permutation(np.arange(_LIVE_SESSIONS) % turns)
     open_: list[tuple[str, list[PlainTurn], int] | None] = [None] * _LIVE_SESSIONS
     made: list[tuple[str, int, list[PlainTurn], bool]] = []
     for at_s, hit, slot in zip(arrivals.tolist(), hits.tolist(), slots.tolist(), strict=True):

@@ -37,8 +37,9 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def _ttft(
-    mode: str, label: str, values: tuple[float, float, float], *, fitted: bool, secondary: bool
+    mode: str, label: str, values: tuple[float, float, float], *, secondary: bool
 ) -> tuple[Target, ...]:
+    """P50 and P99 choose parameters (of PDD: the split of 43 A and the load), P90 is held out."""
     return tuple(
         Target(
             f"{mode}_ttft_p{q}",
@@ -47,7 +48,7 @@ def _ttft(
             value,
             "s",
             relative=0.2,
-            fitted=fitted,
+            fitted=q != 90,
             secondary=secondary,
         )
         for q, value in zip((50, 90, 99), values, strict=True)
@@ -55,9 +56,9 @@ def _ttft(
 
 
 TARGETS: Final[tuple[Target, ...]] = (
-    *_ttft("naive", "naive cross-datacenter", (6.7, 18.3, 29.7), fitted=True, secondary=False),
-    *_ttft("pdd", "PDD", (4.2, 9.8, 14.4), fitted=False, secondary=True),
-    *_ttft("same", "same-datacenter PD", (3.9, 10.4, 17.2), fitted=True, secondary=True),
+    *_ttft("naive", "naive cross-datacenter", (6.7, 18.3, 29.7), secondary=False),
+    *_ttft("pdd", "PDD", (4.2, 9.8, 14.4), secondary=True),
+    *_ttft("same", "same-datacenter PD", (3.9, 10.4, 17.2), secondary=True),
     Target("ttft_p99_cut", "E1", "PDD against naive: cut of TTFT P99", 51.5, "%", low=41.5, high=61.5),
     Target("kv_mean", "E2", "KV handoff of 100 tokens: mean", 185.0, "ms", relative=0.05, fitted=True),
     Target("kv_max", "E2", "KV handoff: maximum of 100", 512.6, "ms", relative=0.05, fitted=True),
