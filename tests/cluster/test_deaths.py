@@ -61,7 +61,9 @@ async def ask(
     async with cluster(tmp_path, mode, policy=POLICY, counts=counts, link=SLOW, rate_bytes_s=1e5) as running:
         crashed = crash_when(running, phase, role) if phase is not None else ["none"]
         async with asyncio.timeout(40):
-            answer = await running.ask(PROMPT, TOKENS, request=REQUEST, seed=5, temperature=0.8)
+            answer = await running.ask(
+                PROMPT, TOKENS, request=REQUEST, seed=5, temperature=0.8, ignore_eos=True
+            )
             await running.settled()
         assert crashed, f"{phase} was never reached"
         retries = 0
