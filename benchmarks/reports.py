@@ -1,4 +1,4 @@
-"""How fast and how lean is a comparison at size? Bars: 10 M requests with token offsets, 60 s, 3 GB, two cores.
+"""How fast and how lean is a comparison at size? Bars: 10 M requests, 60 s and 3 GB on two cores.
 
     python -m benchmarks.reports [--requests 10000000] [--tokens 64] [--folder DIR]
 
@@ -161,8 +161,8 @@ def make(run_dir: Path, requests: int, tokens: int) -> None:
     ).write(run_dir)
 
 
-def compare(run_dir: Path, program: list[str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak GB of `program` on the two cells."""
+def measure(program: list[str]) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds and peak GB of a program."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", *program], stdout=subprocess.DEVNULL) as child:
@@ -200,7 +200,7 @@ def main() -> None:
             "report with HTML": [call, "report", str(run_dir)],
         }
         for name, program in commands.items():
-            wall, cpu, peak = compare(run_dir, program)
+            wall, cpu, peak = measure(program)
             print(f"{name:<17} {wall:6.1f} s wall  {cpu:6.1f} s CPU  {peak:5.2f} GB peak")
     finally:
         if arguments.folder is None:

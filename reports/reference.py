@@ -56,7 +56,8 @@ facts of [schema.md](schema.md) when a report is made; none is stored.
   (`request_goodput`). The same names serve in `--fail-if`, JSON and CSV.
 - Statistics of distributions: mean, {", ".join(QUANTILES)}. Percentiles are exact and nearest-rank over
   the raw records of phase `measure`: the smallest value that at least the share q does not exceed.
-- A percentile with fewer than {TAIL_SIZE} requests beyond it is marked `*`: it is little more than the maximum.
+- A percentile with fewer than {TAIL_SIZE} requests beyond it is marked `*`: it is little more than the
+  maximum.
 - Latencies are of successful requests. `ttft`, `ttft_intended` and `e2e_latency` exist as
   `<metric>_<statistic>_with_failures` too when any request failed: failures count as +inf.
 - A metric is null, never 0, when the records do not hold what it needs.

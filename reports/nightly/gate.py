@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from reports.stats.change_point import segment_starts
 from reports.stats.correction import benjamini_hochberg
 from reports.stats.uncertainty import Uncertainty, combined
 
-_GOOD: Final = frozenset({NightVerdict.PASSED, NightVerdict.ACCEPTED})
+_GOOD: Final = frozenset({NightVerdict.PASSED, NightVerdict.ACCEPTED, NightVerdict.INCOMPLETE})
 _INTERVAL_WIDTH_SD: Final = 2 * 1.96
 _RECENT_NIGHTS: Final = 7
 _DEFAULT_FIGURES: Final = (
@@ -89,9 +89,14 @@ class Finding:
     reason: str = ""
 
 
-def good_nights(nights: Collection[Night]) -> list[str]:
-    """Nights that may serve as a reference."""
-    return [night.night for night in nights if night.verdict in _GOOD]
+def good_nights(nights: Sequence[Night]) -> list[str]:
+    """Nights that may serve as a reference: none before the last one whose new level was accepted.
+
+    Of an incomplete night the valid runs count.
+    """
+    accepted = [i for i, night in enumerate(nights) if night.verdict is NightVerdict.ACCEPTED]
+    since = nights[accepted[-1] :] if accepted else nights
+    return [night.night for night in since if night.verdict in _GOOD]
 
 
 def judge(

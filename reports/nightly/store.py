@@ -45,20 +45,18 @@ _TEXTS: Final = (
     "better",
     "commit",
 )
-SCHEMA: Final = pa.schema(
-    {
-        **dict.fromkeys(_TEXTS, pa.string()),
-        "attempt": pa.int32(),
-        "headline": pa.bool_(),
-        "value": pa.float64(),
-        "low": pa.float64(),
-        "high": pa.float64(),
-        "n": pa.int64(),
-        "reps": pa.int32(),
-        "valid": pa.bool_(),
-    },
-    metadata={"pddbench_store": str(STORE_VERSION)},
-)
+_TYPES: Final[dict[str, Any]] = {
+    **dict.fromkeys(_TEXTS, pa.string()),
+    "attempt": pa.int32(),
+    "headline": pa.bool_(),
+    "value": pa.float64(),
+    "low": pa.float64(),
+    "high": pa.float64(),
+    "n": pa.int64(),
+    "reps": pa.int32(),
+    "valid": pa.bool_(),
+}
+SCHEMA: Final = pa.schema(list(_TYPES.items()), metadata={"pddbench_store": str(STORE_VERSION)})
 _KEY: Final = ["night", "job", "cell", "figure"]
 _MONTH: Final = re.compile(r"\d{4}-\d{2}\.parquet")
 

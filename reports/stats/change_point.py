@@ -18,8 +18,8 @@ _MAD_TO_SD: Final = 1.4826
 def segment_starts(values: Floats, noise: float = 0.0) -> list[int]:
     """Index at which each stretch of one level begins, the first being 0.
 
-    PELT on squared error, penalty 3 sigma^2 log n; sigma is the robust spread of the steps from value to value
-    (so that a change of level does not count as noise), but at least `noise`. Stretches have two values
+    PELT on squared error, penalty 3 sigma^2 log n; sigma is the robust spread of the steps from value to
+    value (so that a change of level does not count as noise), but at least `noise`. Stretches have two values
     at least: a single odd night is no new level. Source: Killick, Fearnhead & Eckley 2012.
     """
     count = len(values)
