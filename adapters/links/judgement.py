@@ -31,7 +31,7 @@ Pair = tuple[LinkSample, LinkSample]
 def judge_link(profiles: Iterable[LinkProfile], samples: Iterable[LinkSample]) -> list[str]:
     """Reasons, one line each, why the link was not what it should have been; none when it was.
 
-    `profiles`: all that were in force at some time; the samples name the one of their instant. Delay is judged
+    `profiles`: all that were in force at some time; a sample names the one of its instant. Delay is judged
     while the line is hardly used, rate while something waits for it, loss over the packets that were not
     dropped by a queue; a queue sized by the profile may drop, one sized by the driver may not.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from typing import Protocol, assert_never
 
@@ -36,16 +35,6 @@ class Agent(Protocol):
         ...
 
     async def sample(self) -> list[LinkSample]: ...
-
-
-def take_precedence() -> str:
-    """Raise this process's priority, where allowed: a line must not wait for the workers it serves.
-
-    Answers the niceness in force.
-    """
-    with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -15)
-    return str(os.getpriority(os.PRIO_PROCESS, 0))
 
 
 def say(reply: Reply) -> None:

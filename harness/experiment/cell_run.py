@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import signal
 import sys
@@ -35,7 +34,8 @@ from harness.experiment.progress import RunProgress
 from harness.experiment.surroundings import CellSurroundings
 from harness.experiment.topology import WorkerSlot, workers_of
 from harness.faults import Ledger
-from harness.link import Cluster, Link, LinkProfile, LinkSample
+from harness.faults.kinds import WorkerKill
+from harness.link import Cluster, Link, LinkError, LinkProfile, LinkSample
 from harness.loadgen.job import LoadJob, Target, write_job
 from harness.loadgen.progress import Failed, Finished, Progress, Started, Warned, decode_line
 from workloads.replay import PlanHeader
@@ -60,6 +60,8 @@ class CellRecord:
     fault_error: str | None = None
     profiles: tuple[LinkProfile, ...] = ()
     """All that the link was shaped to."""
+    died: list[str] = field(default_factory=list)
+    """Workers that ended under load without a fault that says so, each with its last words."""
     ended_ns: int | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -91,6 +93,8 @@ class CellRun:
         self._decisions = decisions
         self._secret = secrets.token_urlsafe(24)
         self._load: Child | None = None
+        self._cluster: list[Child] = []
+        self._killed = {fault.target for fault in cell.faults if isinstance(fault, WorkerKill)}
         self._anchor = take_anchor()
         self.record = CellRecord(cell, rep, self._now_ns(), slots=workers_of(cell))
 
@@ -107,19 +111,55 @@ class CellRun:
             plan, self.record.plan = await asyncio.to_thread(
                 self._shelf.plan, self._cell.workload, self._rep, first
             )
-            if link is not None:
-                sampler = LinkSampler(link, self._run_dir, self._cell.name, self._rep)
-                self.record.link_samples = sampler.samples
-                sampling = asyncio.create_task(sampler.run())
-                stack.push_async_callback(_end_task, sampling)
-            await self._replay(stack, link, router_port, plan)
+            await self._load_and_watch(link, router_port, plan)
+            self._note_deaths()
         self.record.ended_ns = self._now_ns()
         return self.record
 
-    def interrupt(self) -> None:
-        """Ask the load generator to drain; again, to stop."""
-        if self._load is not None and self._load.process.returncode is None:
+    def interrupt(self) -> bool:
+        """Ask the load generator to drain. False when it has not been started: there is nothing to drain."""
+        if self._load is None:
+            return False
+        if self._load.process.returncode is None:
             self._load.process.send_signal(signal.SIGINT)
+        return True
+
+    async def _load_and_watch(self, link: Link | None, port: int, plan: Path) -> None:
+        """Replay until the load ends, or something without which nothing is measured."""
+        tasks = [asyncio.create_task(self._watch_router())]
+        if link is not None:
+            sampler = LinkSampler(link, self._run_dir, self._cell.name, self._rep)
+            self.record.link_samples = sampler.samples
+            tasks.append(asyncio.create_task(sampler.run()))
+        tasks.append(asyncio.create_task(self._replay(link, port, plan)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        except LinkError as error:
+            raise RunFailedError(f"cell {self._cell.name}: the link failed under load: {error}") from error
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _watch_router(self) -> None:
+        """Without a router every request fails: nothing is measured any more."""
+        router = next(child for child in self._cluster if child.name == "router")
+        await router.process.wait()
+        raise RunFailedError(f"cell {self._cell.name}: the router ended under load: {router.last_words()}")
+
+    def _note_deaths(self) -> None:
+        """Requests may have survived it, but the cluster was not the one that was to be measured."""
+        self.record.died = [
+            f"{child.name} ended under load: {child.last_words()}"
+            for child in self._cluster
+            if child.process.returncode is not None and child.name not in self._killed
+        ]
 
     # ---------------------------------------------------------------- the link
 
@@ -213,6 +253,7 @@ class CellRun:
         child = await Child.start(name, command, log=self._logs / f"{name}.log", config=config)
         stack.push_async_callback(child.stop)
         self._take(child)
+        self._cluster.append(child)
         return child
 
     def _take(self, child: Child) -> None:
@@ -221,7 +262,13 @@ class CellRun:
 
     # ---------------------------------------------------------------- the load
 
-    async def _replay(self, stack: AsyncExitStack, link: Link | None, port: int, plan: Path) -> None:
+    async def _replay(self, link: Link | None, port: int, plan: Path) -> None:
+        async with AsyncExitStack() as stack:
+            await self._replay_until_end(stack, link, port, plan)
+
+    async def _replay_until_end(
+        self, stack: AsyncExitStack, link: Link | None, port: int, plan: Path
+    ) -> None:
         load = self._cell.load
         host = link.host(Cluster.A) if link else _LOOPBACK
         job = LoadJob(
@@ -284,9 +331,3 @@ class CellRun:
 
     def _now_ns(self) -> int:
         return self._anchor.epoch_ns(time.monotonic_ns())
-
-
-async def _end_task(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

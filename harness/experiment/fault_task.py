@@ -7,9 +7,11 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from adapters.links import check
 from harness.clock import Anchor
 from harness.experiment.surroundings import CellSurroundings
 from harness.faults import Fault, FaultError, FaultSchedule
+from harness.link import Link, LinkProfile
 from reports.schema import FAULTS
 from reports.writer import TableWriter
 
@@ -33,6 +35,16 @@ class FaultTask:
         self._writer = TableWriter(run_dir, FAULTS, cell=cell, rep=rep, shard="runner")
         self._schedule = FaultSchedule(faults, seed=seed, anchor=anchor, record=self._writer.write)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def shaped(self) -> Sequence[LinkProfile]:
+        """The link profiles that faults have put in force."""
+        return self._schedule.shaped
+
+    def check(self, link: Link) -> None:
+        """LinkError or FaultError for a fault that the link cannot do: before the load, not amid it."""
+        for profile in self._schedule.profiles(self._surroundings.profile):
+            check(link.description.driver, profile)
 
     def start(self, start_ns: int) -> None:
         """`start_ns` is the zero of the load's schedule, epoch."""

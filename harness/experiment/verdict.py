@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.links import judge_link
 from harness.experiment.cell_run import CellRecord
 from reports.run import Run
 from reports.runinfo import Validity
@@ -21,6 +22,9 @@ def judge(record: CellRecord, run: Run) -> Validity:
         if record.finished.interrupted:
             reasons.append("interrupted: the load was ended early")
     reasons += _prefix_hits(record, run)
+    if record.profiles:
+        reasons += judge_link(record.profiles, record.link_samples)
+    reasons += record.died
     if record.fault_error is not None:
         reasons.append(f"fault: {record.fault_error}")
     failures = _failures(record, run)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from adapters.links.precedence import take_precedence
 
 PORT = 9000
 TEXT = b"payload" * 10
@@ -45,7 +48,7 @@ def source(host, count, interval_ms):
 
 
 # The link is measured, not what else the machine has to do.
-with contextlib.suppress(PermissionError):
-    os.setpriority(os.PRIO_PROCESS, 0, -15)
+os.setsid()
+take_precedence(os.getpid())
 verb, host, count, interval_ms = sys.argv[1:]
 {"sink": sink, "source": source}[verb](host, int(count), float(interval_ms))

@@ -14,7 +14,8 @@ from adapters.links.kernel.guest import GuestMiddle
 from adapters.links.kernel.link import KernelLink
 from adapters.links.kernel.namespace import may_make_namespaces
 from adapters.links.messages import Hello, Refused
-from adapters.links.serving import requests_reader, say, serve, take_precedence
+from adapters.links.precedence import take_precedence
+from adapters.links.serving import requests_reader, say, serve
 from harness.link import Cluster, LinkDescription, LinkError
 
 _ENTER = Path(__file__).parents[1] / "enter.py"
@@ -30,7 +31,7 @@ async def main(driver: str, seed: int, privilege: str) -> None:
     this = asyncio.current_task()
     assert this is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
-    niceness = take_precedence()  # a guest inherits it
+    niceness = take_precedence(os.getpid())
     middle = BridgedMiddle(seed) if driver == "netem" else GuestMiddle(seed)
     link = KernelLink(driver, middle)
     try:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,20 +16,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyroute2 import IPRoute
 
-from adapters.links.kernel import ports
-from adapters.links.kernel.console import (
-    Booted,
-    Count,
-    Counted,
-    Done,
-    Join,
-    Order,
-    Report,
-    Shape,
-    decode_report,
-    encode,
-)
+from adapters.links.kernel import control, ports
+from adapters.links.kernel.control import Count, Counted, Done, Join, Order, PowerOff, Report, Shape
 from adapters.links.messages import Refused
+from adapters.links.precedence import take_precedence
 from harness.link import LinkError
 
 if TYPE_CHECKING:
@@ -46,7 +37,9 @@ _BOOT_TIMEOUT_S: Final = 60.0
 _ANSWER_TIMEOUT_S: Final = 8.0
 _POWER_OFF_TIMEOUT_S: Final = 5.0
 _KEEP_ALIVE_S: Final = 2.0
-_TAPS: Final = ("tap_a", "tap_b")
+_REPEAT_S: Final = 0.2
+_TAPS: Final = ("tap_a", "tap_b", "tap_c")
+"""To A, to B, and the wire between agent and guest."""
 
 R = TypeVar("R", bound=Report)
 
@@ -86,25 +79,34 @@ class GuestMiddle:
         self.processes: Mapping[str, int] = {}
         self._seed = seed
         self._turn = asyncio.Lock()
-        self._owed = 1
-        """Reports still to come: the first, unasked, says that the guest has booted."""
+        self._number = 0
         self._directory = tempfile.mkdtemp(prefix="pddbench-uml-")
         self._process: subprocess.Popen[bytes] | None = None
-        self._keeping_alive: asyncio.Task[None] | None = None
+        self._wire: socket.socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, a: Namespace, b: Namespace) -> None:
         # Started in A, its taps are born there, unnoticed by the host's network.
         self._process = await a.do(self._spawn)
+        take_precedence(self._process.pid)
         self.processes = {"guest": self._process.pid}
-        await self._connect(self._process)
-        booted = await self._read(Booted, _BOOT_TIMEOUT_S)
-        self.kernel = booted.kernel
+        console = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(console), self._process.stdout
+        )
+        try:
+            async with asyncio.timeout(_BOOT_TIMEOUT_S):
+                self.kernel = await _booted(console)
+        except TimeoutError:
+            raise LinkError(f"the guest has not booted within {_BOOT_TIMEOUT_S:g} s") from None
+        self._tasks.append(asyncio.create_task(_log(console)))
         await a.do(_move, _TAPS[1], b.descriptor)
+        await self._connect(a)
         await a.do(ports.end_up, "A", _TAPS[0])
         await b.do(ports.end_up, "B", _TAPS[1])
         # Only now: a port that joins before the host's end is up often passes no traffic.
         await self._ask(Join(), Done)
-        self._keeping_alive = asyncio.create_task(self._keep_alive())
+        self._tasks.append(asyncio.create_task(self._keep_alive()))
 
     async def shape(self, profile: LinkProfile, limit_packets: tuple[int, int]) -> None:
         await self._ask(Shape(profile.a_to_b, profile.b_to_a, limit_packets), Done)
@@ -114,19 +116,20 @@ class GuestMiddle:
         return counted.a_to_b, counted.b_to_a
 
     async def close(self) -> None:
-        if self._keeping_alive is not None:
-            self._keeping_alive.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._process is not None:
-            with contextlib.suppress(OSError):
-                self._writer.write(b"\n")
-            ended = asyncio.to_thread(self._process.wait, _POWER_OFF_TIMEOUT_S)
+            with contextlib.suppress(LinkError):
+                if self._wire is not None:
+                    await self._ask(PowerOff(), Done)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                await ended
+                await asyncio.to_thread(self._process.wait, _POWER_OFF_TIMEOUT_S)
             # The guest's helper processes outlive a killed guest: the whole group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            self._writer.close()
+        if self._wire is not None:
+            self._wire.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -141,11 +144,17 @@ class GuestMiddle:
             start_new_session=True,
         )
 
-    async def _connect(self, process: subprocess.Popen[bytes]) -> None:
-        loop = asyncio.get_running_loop()
-        self._reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), process.stdout)
-        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+    async def _connect(self, a: Namespace) -> None:
+        """The agent's own namespace, in which its main thread is, has nothing but its end of the wire."""
+        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            await a.do(_move, _TAPS[2], own)
+        finally:
+            os.close(own)
+        await asyncio.to_thread(ports.control_up, _TAPS[2], control.AGENT)
+        self._wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._wire.setblocking(False)
+        self._wire.connect((control.GUEST, control.PORT))
 
     async def _keep_alive(self) -> None:
         while True:
@@ -156,33 +165,50 @@ class GuestMiddle:
 
     async def _ask(self, order: Order, kind: type[R]) -> R:
         async with self._turn:
-            self._writer.write(encode(order) + b"\n")
-            self._owed += 1
-            return await self._read(kind, _ANSWER_TIMEOUT_S)
-
-    async def _read(self, kind: type[R], timeout_s: float) -> R:
-        """The answer to the latest order; late answers to earlier ones, given up, are passed over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    report = await self._report()
-                    self._owed -= 1
-                    if self._owed == 0:
-                        break
-        except TimeoutError:
-            raise LinkError(f"the guest said nothing for {timeout_s:g} s") from None
+            self._number += 1
+            try:
+                async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                    report = await self._answer(control.encode(self._number, order))
+            except TimeoutError:
+                raise LinkError(f"the guest said nothing for {_ANSWER_TIMEOUT_S:g} s") from None
         if isinstance(report, Refused):
             raise LinkError(report.error)
         assert isinstance(report, kind), report
         return report
 
-    async def _report(self) -> Report:
-        while line := await self._reader.readline():
-            if line.startswith(b"{"):
-                return decode_report(line)
-            sys.stderr.write(f"guest: {line.decode(errors='replace')}")
-            sys.stderr.flush()
-        raise LinkError("the guest ended")
+    async def _answer(self, order: bytes) -> Report:
+        assert self._wire is not None
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.sock_sendall(self._wire, order)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_REPEAT_S):
+                    while True:
+                        number, report = control.decode_report(
+                            await loop.sock_recv(self._wire, control.MAX_BYTES)
+                        )
+                        # An answer that came after its order was repeated comes once more.
+                        if number == self._number:
+                            return report
+
+
+async def _booted(console: asyncio.StreamReader) -> str:
+    """The guest's kernel, once it says that it is ready."""
+    while line := await console.readline():
+        if line.startswith(control.BOOTED):
+            return line.removeprefix(control.BOOTED).decode().strip()
+        _note(line)
+    raise LinkError("the guest ended while it booted")
+
+
+async def _log(console: asyncio.StreamReader) -> None:
+    while line := await console.readline():
+        _note(line)
+
+
+def _note(line: bytes) -> None:
+    sys.stderr.write(f"guest: {line.decode(errors='replace')}")
+    sys.stderr.flush()
 
 
 def _move(interface: str, namespace: int) -> None:

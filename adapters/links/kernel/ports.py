@@ -12,6 +12,8 @@ from typing import Final
 
 from pyroute2 import IPRoute
 
+from adapters.links.kernel import control
+
 ADDRESSES: Final = {"A": "198.18.0.1", "B": "198.18.0.2"}
 """Of the range kept for benchmarks (RFC 2544)."""
 
@@ -43,6 +45,14 @@ def end_up(cluster: str, interface: str) -> None:
         netlink.link("set", index=index, state="up")
         netlink.neigh("add", dst=ADDRESSES[other], lladdr=HARDWARE[other], ifindex=index, state="permanent")
     plain_packets(NAME)
+
+
+def control_up(interface: str, address: str) -> None:
+    """The guest's or the agent's end of the wire between them."""
+    with IPRoute() as netlink:
+        (index,) = netlink.link_lookup(ifname=interface)
+        netlink.addr("add", index=index, address=address, prefixlen=control.PREFIX)
+        netlink.link("set", index=index, state="up")
 
 
 def plain_packets(interface: str) -> None:

@@ -8,10 +8,11 @@ import platform
 import sys
 
 from adapters.links.messages import Hello
+from adapters.links.precedence import take_precedence
 from adapters.links.relay.connection import SOCKET_BUFFER_BYTES
 from adapters.links.relay.relay import HOST, Relay
 from adapters.links.relay.timers import fine_event_loop
-from adapters.links.serving import requests_reader, serve, take_precedence
+from adapters.links.serving import requests_reader, serve
 from harness.link import Cluster, LinkDescription
 
 
@@ -29,7 +30,7 @@ async def main(seed: int) -> None:
             details={
                 "model": "fair sharing by deficit round robin, order kept, slow start to 2 x rate x RTT",
                 "socket_buffer_bytes": str(SOCKET_BUFFER_BYTES),
-                "niceness": take_precedence(),
+                "niceness": take_precedence(os.getpid()),
                 "seed": str(seed),
             },
         ),
