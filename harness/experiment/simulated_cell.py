@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from adapters.links.profiles import mean_loss_share, named
 from harness.costs.deployment import Deployment, deploy
@@ -22,7 +19,7 @@ from harness.policy.roles import Role
 from harness.sim.cell import SimCell, SimWorkerSpec
 from harness.sim.clients import Load, Pace
 from harness.sim.session import Session
-from harness.sim.wan import LineModel
+from harness.sim.wan import LineModel, line_model
 from workloads.formats import open_trace
 from workloads.replay import ReplayPlan, make_plan
 from workloads.replay_plan import ReplaySession
@@ -170,24 +167,13 @@ def _deployment(cell: Cell, devices: str) -> Deployment:
 def _line(cell: Cell, profile: LinkProfile, slots: tuple[WorkerSlot, ...]) -> LineModel:
     direction = profile.a_to_b
     rate = _UNSHAPED_BYTES_S if direction.rate_mbit is None else direction.rate_mbit * 1e6 / 8
-    model = LineModel(
-        rate_bytes_s=0.0 if direction.down else rate,
-        rtt_s=profile.rtt_ms / 1e3,
-        loss_share=mean_loss_share(direction),
-    )
+    if direction.down:
+        rate = 0.0
+    rtt_s, loss_share = profile.rtt_ms / 1e3, mean_loss_share(direction)
     line = line_profile(cell)
-    if line is None:
-        senders = sum(1 for slot in slots if slot.cluster is Cluster.A)
-        receivers = sum(1 for slot in slots if slot.cluster is Cluster.B)
-        pairs = max(1, senders * receivers)
-        return msgspec.structs.replace(
-            model, efficiency=0.95, connections=cell.cluster.kv_connections * pairs
-        )
-    flow = line.flow_bit_s.value / 8
-    return msgspec.structs.replace(
-        model,
-        efficiency=line.efficiency.value,
-        connection_bytes_s=flow if flow > 0 else math.inf,
-        connections=int(line.connections.value),
-        rate_sigma=line.rate_sigma.value,
-    )
+    if line is not None:
+        return line_model(line, rate_bytes_s=rate, rtt_s=rtt_s, loss_share=loss_share)
+    senders = sum(1 for slot in slots if slot.cluster is Cluster.A)
+    receivers = sum(1 for slot in slots if slot.cluster is Cluster.B)
+    connections = cell.cluster.kv_connections * max(1, senders * receivers)
+    return LineModel(rate, rtt_s, loss_share, efficiency=0.95, connections=connections)

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from harness.costs.profile import Line
 from harness.sim.event_queue import EventQueue
 
 _MSS_BYTES: Final = 1448
@@ -52,6 +53,20 @@ class LineModel(msgspec.Struct, frozen=True):
         return min(
             self.connection_bytes_s, _LOSS_CONSTANT * _MSS_BYTES / (self.rtt_s * math.sqrt(self.loss_share))
         )
+
+
+def line_model(line: Line, *, rate_bytes_s: float, rtt_s: float, loss_share: float) -> LineModel:
+    """A line of this rate, round trip and loss on which a pool behaves as the profile says."""
+    flow_bytes_s = line.flow_bit_s.value / 8
+    return LineModel(
+        rate_bytes_s=rate_bytes_s,
+        rtt_s=rtt_s,
+        loss_share=loss_share,
+        efficiency=line.efficiency.value,
+        connection_bytes_s=flow_bytes_s if flow_bytes_s > 0 else math.inf,
+        connections=int(line.connections.value),
+        rate_sigma=line.rate_sigma.value,
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -89,7 +89,7 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:
         values[key] = float(np.mean([r.transfer_s[index] for r in naive]))
     values["wan_high_hit"] = float(np.mean([r.high_hit_transfer_s for r in naive]))
     notes["wan_high_hit"] = (
-        "their own bytes take 0.7 s at the fitted rate of a connection; the rest is the wait for one behind low-hit "
+        "their own bytes take 0.7 s on a connection; the rest is the wait for one behind low-hit "
         "transfers, in a pool that is fitted to naive P50"
     )
     values["fabric_p99"] = 1e3 * float(np.mean([r.transfer_s[2] for r in same]))
