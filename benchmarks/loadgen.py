@@ -86,6 +86,9 @@ BARS: list[Figure] = [
     ("stalled-512", "TTFT error p99, 20 ms stalls", "ms", "<=", 1.0, lambda c: c.first_token_error.p99_ms),
     ("stalled-512", "merged reads", "", "", 0.0, lambda c: float(c.merged_reads)),
     ("memory", "growth per finished request", "B", "<=", 1500.0, lambda c: c.rss_bytes_per_request),
+    ("endurance", "growth over 30 minutes", "B/req", "<=", 1500.0, lambda c: c.rss_bytes_per_request),
+    ("endurance", "drift, last tenth - first", "ms", "<=", 0.1, lambda c: abs(c.lateness_drift_ms)),
+    ("endurance", "memory", "MiB", "<=", 200.0, lambda c: c.peak_rss_mib),
     ("idle-10000", "live sessions in one process", "", ">=", 9900.0, lambda c: float(c.live_sessions)),
     ("idle-10000", "failed requests", "", "<=", 0.0, lambda c: float(c.requests - c.ok)),
     ("idle-10000", "memory", "MiB", "", 0.0, lambda c: c.peak_rss_mib),
@@ -135,11 +138,32 @@ def plain_locust(name: str, *, users: int, requests: int, rate: float | None) ->
 def inference_perf(program: str, *, rate: float, seconds: int) -> dict[str, Any]:
     """The peer's own report of TTFT, against the server's 200 ms."""
     with tempfile.TemporaryDirectory() as folder, calibrated_server(200.0, 50.0, SERVER) as port:
+        count = round(rate * seconds) + 1
+        tokenizer = Path(folder) / "tokenizer"
+        tokenizer.mkdir()
+        words = {f"t{number}": number for number in range(50_000)} | {"[UNK]": 50_000}
+        model = {"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}
+        (tokenizer / "tokenizer.json").write_text(
+            json.dumps(
+                {
+                    "version": "1.0",
+                    "model": model,
+                    "pre_tokenizer": {"type": "WhitespaceSplit"},
+                    "added_tokens": [],
+                }
+            )
+        )
+        (tokenizer / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"})
+        )
         config = Path(folder) / "config.yml"
         config.write_text(
             f"""
 api: {{type: completion, streaming: true}}
-data: {{type: mock}}
+data:
+  type: random
+  input_distribution: {{min: 64, max: 64, mean: 64, std_dev: 0, total_count: {count}}}
+  output_distribution: {{min: 64, max: 64, mean: 64, std_dev: 0, total_count: {count}}}
 load:
   type: poisson
   stages: [{{rate: {rate}, duration: {seconds}}}]
@@ -150,6 +174,7 @@ server:
   model_name: m
   base_url: http://127.0.0.1:{port}
   ignore_eos: true
+tokenizer: {{pretrained_model_name_or_path: {tokenizer}}}
 report:
   request_lifecycle: {{summary: true, per_stage: false, per_request: true}}
 storage:
@@ -172,7 +197,7 @@ storage:
     truth = [(record.sends_ns[0] - record.received_ns) / 1e6 for record in served.values()]
     ttft = []
     for row in rows:
-        times = (row.get("info") or {}).get("output_token_times") or []
+        times = row["info"]["response_metrics"]["output_token_times"] if row["error"] is None else []
         if times:
             ttft.append((times[0] - row["start_time"]) * 1e3)
     received = sorted(record.received_ns for record in served.values())

@@ -1,4 +1,4 @@
-"""Plain Locust, as many write it: FastHttpUser, `iter_lines`, `constant_throughput`. The side to compare with.
+"""Plain Locust as many write it: FastHttpUser, `iter_lines`, `constant_throughput`; the side to compare with.
 
 A process of its own (it must import Locust first); prints one JSON object: per request its id, the
 instant of sending and that of each token as the client saw it, epoch ns.
@@ -28,23 +28,17 @@ def make_user(port: int, tokens: int, rate_s: float | None, users: int, requests
         @task
         def complete(self) -> None:
             if len(SENT) >= requests:
-                self.environment.runner.quit()
-                return
+                gevent.sleep(3600.0)
             request_id = f"locust/{len(SENT)}"
             row = {"request_id": request_id, "sent_ns": time.time_ns(), "tokens_ns": []}
             SENT.append(row)
             body = {"model": "m", "prompt": [1] * 64, "max_tokens": tokens, "stream": True}
-            with self.client.post(
-                "/v1/completions",
-                json=body,
-                headers={"X-Request-Id": request_id},
-                stream=True,
-                catch_response=True,
-            ) as response:
-                for line in response.iter_lines():
-                    if line.startswith("data: {") and "token_ids" in line:
-                        row["tokens_ns"].append(time.time_ns())
-                response.success()
+            lines = self.client.iter_lines(
+                "/v1/completions", method="POST", json=body, headers={"X-Request-Id": request_id}
+            )
+            for line in lines:
+                if line.startswith("data: {") and "token_ids" in line:
+                    row["tokens_ns"].append(time.time_ns())
             row["ended"] = True
 
     return Streaming

@@ -92,8 +92,8 @@ class _Stream:
             self.tokens = int(found[1]) if found else 16
             self.prompt_tokens = self.body.count(b",", self.body.find(b'"prompt":')) + 1
             self.index = 0
-            self.answering = self.request_id
-            self.base = first_id(self.request_id)
+            self.answering = self.request_id or self.server.next_name()
+            self.base = first_id(self.answering)
             self.sends: list[int] = []
             self.server.begin(self)
         self._clear()
@@ -120,6 +120,7 @@ class CalibratedServer:
         self._nexts: deque[_Stream] = deque()
         self._records: list[ServedRequest] = []
         self._stopping = False
+        self._unnamed = 0
 
     def stop(self, *_: object) -> None:
         self._stopping = True
@@ -143,6 +144,11 @@ class CalibratedServer:
                     self._accept()
                 elif fd != self._timer.fd:
                     self._read(self._streams[fd])
+
+    def next_name(self) -> str:
+        """For a request of a client that names none."""
+        self._unnamed += 1
+        return f"#{self._unnamed}"
 
     def begin(self, stream: _Stream) -> None:
         stream.due_ns = stream.received_ns - self._anchor.offset_ns + self._ttft_ns
