@@ -136,6 +136,8 @@ class Replay:
             self._start_session(self._t0_ns)
 
     def _await_next_start(self) -> None:
+        if self._stopping:
+            return
         if not self._staged:
             if self._next_to_stage == len(self._sessions):
                 self._check_over()

@@ -321,6 +321,22 @@ def test_nothing_is_sent_after_the_duration_and_the_rest_is_counted():
     assert outcome.replay.not_sent == 5 + 2
 
 
+def test_while_it_drains_nothing_waits_for_a_start():
+    pending = []
+
+    def look(replay):
+        while not replay._tally.sent:
+            gevent.sleep(0)
+        replay.stop()
+        pending.append(len(replay._timers))
+        replay.cut()
+
+    with serving(lambda r: r.reply(partial([1]))) as server:
+        outcome = run_replay(job_for(server.port), one_turn_sessions([0, 10**12]), during=look)
+    assert pending == [0]
+    assert outcome.replay.not_sent == 1
+
+
 def test_what_the_drain_does_not_see_end_is_unfinished():
     with serving(lambda r: r.reply(partial([1]))) as server:
         job = job_for(server.port, limits=Limits(duration_s=0.05, drain_s=0.05))
