@@ -159,7 +159,7 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
       pddbench trace synth --preset weka-like --bands .2,.1,.1,.1,.1,.2,.2 -o t.parquet
     """
     from workloads.generator.presets import parameters_from, preset
-    from workloads.generator.request import asked, synthesise
+    from workloads.generator.request import PART_REQUESTS, asked, synthesise, synthesise_parts
     from workloads.statistics.trace_statistics import trace_statistics
     from workloads.writers import native
 
@@ -177,7 +177,13 @@ def synth(preset_name: str | None, file: Path | None, output: Path, **given: Any
         rate_per_s=given["rate"],
     )
     name = preset_name or _given(file).stem
-    trace = synthesise(parameters, name=name, seed=given["seed"], requests=given["requests"])
+    requests = given["requests"]
+    if requests is not None and requests > 2 * PART_REQUESTS:
+        parts = synthesise_parts(parameters, name=name, seed=given["seed"], requests=requests)
+        written = native.write_parts(parts, output)
+        click.echo(f"wrote {output}: {written:,} requests; see `pddbench trace stats`")
+        return
+    trace = synthesise(parameters, name=name, seed=given["seed"], requests=requests)
     native.write(trace, output)
     _print(trace_statistics(trace), only=("Contents", "Prefix hits", "Bands", "Target against achieved"))
     click.echo(f"wrote {output}: {len(trace):,} requests in {len(trace.session_ids):,} sessions")

@@ -10,17 +10,19 @@ import pytest
 from scipy.stats import expon, ks_1samp
 
 from tests.workloads.prompts import assert_same
+from workloads.caches import infinite_hits
 from workloads.errors import TraceError
 from workloads.formats import open_trace
-from workloads.generator.assemble import generate
+from workloads.generator.assemble import generate, generate_parts
 from workloads.generator.mixture import cdf
 from workloads.generator.parameters import Lognormal, Overflow, Parameters, Skew, UltraShort
 from workloads.generator.presets import PRESETS, parameters_from, preset
 from workloads.generator.request import asked, synthesise
-from workloads.statistics.trace_statistics import trace_statistics
+from workloads.statistics.trace_statistics import infinite_hit_tokens, trace_statistics
 from workloads.targets import aims
 from workloads.trace import Trigger
 from workloads.validation import defects
+from workloads.writers import native
 
 REQUESTS = 50_000
 POINT = 0.01
@@ -182,8 +184,6 @@ def test_ultra_short_requests_have_their_share_lengths_and_hits():
     outputs = trace.turns.output_tokens[short]
     assert (outputs.min(), outputs.max()) == (2, 5)
     assert np.median(trace.turns.input_tokens[short]) == pytest.approx(60_000, rel=0.02)
-    from workloads.statistics.trace_statistics import infinite_hit_tokens  # noqa: PLC0415
-
     rates = (infinite_hit_tokens(trace) / trace.turns.input_tokens)[short]
     assert np.median(rates) == pytest.approx(0.75, abs=0.01)
     assert s.long_input_ultra_short_share >= 0.2
@@ -193,8 +193,6 @@ def test_cold_heads_are_shared_by_nobody_and_popular_ones_by_zipf():
     p = change(preset("report"), skew=None, ultra_short=None, sessions=600)
     cold = generate(change(p, shared=change(p.shared, groups=0)), name="x", seed=1)
     first = cold.turn_start[:-1]
-    from workloads.caches import infinite_hits  # noqa: PLC0415
-
     assert (infinite_hits(cold)[first] == 0).all()
     warm = generate(change(p, shared=change(p.shared, groups=4, zipf=2.0)), name="x", seed=1)
     heads = [warm.tree.path(int(warm.turns.node[f]))[0] for f in warm.turn_start[:-1]]
@@ -214,6 +212,29 @@ def test_answers_stay_in_the_context_where_that_is_asked():
     grew = whole & (t.input_tokens[plain] > t.input_tokens[base])
     room = (t.input_tokens[plain] - t.input_tokens[base] - t.output_tokens[base])[grew]
     assert (room >= 1).mean() > 0.99
+
+
+def test_parts_are_one_trace_with_common_heads(tmp_path):
+    p = preset("report")
+    parts = list(generate_parts(p, name="x", seed=3, requests=6000, part_requests=2500))
+    assert [len(part) for part in parts] == [2500, 2500, 1000]
+    starts = np.concatenate([part.session_start_ns for part in parts])
+    assert (np.diff(starts) >= 0).all()
+    assert native.write_parts(parts, tmp_path / "t.parquet") == 6000
+    whole = open_trace(tmp_path / "t.parquet")
+    inputs = [part.turns.input_tokens for part in parts]
+    np.testing.assert_array_equal(whole.turns.input_tokens, np.concatenate(inputs))
+    (hits,) = trace_statistics(whole).hits
+    assert hits.above_95_share == pytest.approx(0.75, abs=POINT)
+    # A head is cold once in the file, not once a part.
+    tree = whole.tree
+    roots = [tree.scopes[tree.scope[n]] for n in np.flatnonzero(tree.parent < 0)]
+    heads = [name for name in roots if name.startswith("head ")]
+    assert len(heads) == len(set(heads))
+    later = whole.turn_start[len(parts[0].session_ids) : -1]
+    warm = whole.turns.shared_tokens[later] > 0
+    assert (infinite_hits(whole)[later][warm] > 0).all()
+    assert not trace_statistics(whole).defects
 
 
 def test_own_parameters_come_from_a_file_and_strangers_are_refused(tmp_path):

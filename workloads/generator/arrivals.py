@@ -20,6 +20,28 @@ def arrival_times(
     arrivals: Arrivals, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Ascending arrival seconds of `count` sessions from 0, and the client each belongs to."""
+    return ArrivalClock(arrivals).arrivals(count, rng)
+
+
+class ArrivalClock:
+    """Arrivals in parts that follow on one another."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._begin_s = 0.0  # of the next part, in time without the daily wave
+
+    def arrivals(self, count: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Arrival seconds of the next `count` sessions, and the client each belongs to."""
+        at, client = _renewals(self._arrivals, count, rng)
+        at = self._begin_s + at - at[0]
+        self._begin_s = float(at[-1]) + 1 / self._arrivals.rate_per_s
+        return _waved(self._arrivals, at), client
+
+
+def _renewals(
+    arrivals: Arrivals, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Arrivals of all clients in order."""
     weight = zipf_weights(arrivals.clients, arrivals.client_zipf)
     client = np.sort(rng.choice(arrivals.clients, size=count, p=weight))
     at = np.empty(count)
@@ -29,8 +51,7 @@ def arrival_times(
             gaps = renewal_gaps(arrivals, len(mine), rng) / (arrivals.rate_per_s * weight[c])
             at[mine] = np.cumsum(gaps)
     order = np.argsort(at, kind="stable")
-    at, client = at[order], client[order]
-    return _waved(arrivals, at - at[0]), client
+    return at[order], client[order]
 
 
 def renewal_gaps(arrivals: Arrivals, count: int, rng: np.random.Generator) -> NDArray[np.float64]:

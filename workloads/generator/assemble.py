@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
 from workloads.chains import Chains, owned, tree_of
-from workloads.generator.arrivals import arrival_times
+from workloads.generator.arrivals import ArrivalClock
 from workloads.generator.reshape import reshape
 from workloads.generator.sessions import Event, SessionTurns, draw_sessions, head_lengths
 from workloads.generator.singles import Singles, draw_singles
@@ -17,6 +18,8 @@ from workloads.generator.skew import target_rates
 from workloads.trace import UNKNOWN, Header, Tail, Trace, Trigger, Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from workloads.generator.parameters import Parameters
@@ -31,7 +34,45 @@ def generate(p: Parameters, *, name: str, seed: int, requests: int | None = None
     Equal seeds give equal traces. Ultra-short requests come on top of p.sessions, and within `requests`.
     """
     rng = np.random.default_rng(seed)
+    digest = hashlib.sha256(msgspec.json.encode((p, name, seed, requests))).hexdigest()
     heads = head_lengths(p, rng)
+    return _part(p, heads, ArrivalClock(p.arrivals), rng, requests, _Naming(name, digest, ""))
+
+
+def generate_parts(
+    p: Parameters, *, name: str, seed: int, requests: int, part_requests: int
+) -> Iterator[Trace]:
+    """A long trace as parts that follow on one another in time and share their heads.
+
+    Each part hits the skew asked for by itself. Sessions and documents carry the part's number in their
+    names; `workloads.writers.native.write_parts` puts the parts into one file.
+    """
+    heads = head_lengths(p, np.random.default_rng(seed))
+    clock = ArrivalClock(p.arrivals)
+    digest = hashlib.sha256(msgspec.json.encode((p, name, seed, requests, part_requests))).hexdigest()
+    for number, done in enumerate(range(0, requests, part_requests)):
+        rng = np.random.default_rng((seed, number))
+        count = min(part_requests, requests - done)
+        yield _part(p, heads, clock, rng, count, _Naming(name, digest, f"p{number}."))
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """Names of a trace and what stands before those of its sessions and documents."""
+
+    name: str
+    digest: str
+    prefix: str
+
+
+def _part(
+    p: Parameters,
+    heads: NDArray[np.int64],
+    clock: ArrivalClock,
+    rng: np.random.Generator,
+    requests: int | None,
+    naming: _Naming,
+) -> Trace:
     share = p.ultra_short.share if p.ultra_short else 0.0
     if requests is None:
         drawn = draw_sessions(p, p.sessions, rng, heads)
@@ -43,12 +84,11 @@ def generate(p: Parameters, *, name: str, seed: int, requests: int | None = None
     if p.skew is not None:
         drawn = _skewed(p, drawn, singles)
     sessions = len(drawn.turns) + len(singles)
-    at, client = arrival_times(p.arrivals, sessions, rng)
+    at, client = clock.arrivals(sessions, rng)
     # Which arrivals are conversations and which are single requests: a seeded shuffle.
     kind = rng.permutation(sessions)
-    digest = hashlib.sha256(msgspec.json.encode((p, name, seed, requests))).hexdigest()
     assembly = _Assembly(p, heads, drawn, singles, kind)
-    return assembly.trace(name, digest, np.round(at * 1e9).astype(np.int64), client)
+    return assembly.trace(naming, np.round(at * 1e9).astype(np.int64), client)
 
 
 def _exactly(p: Parameters, turns: int, rng: np.random.Generator, heads: NDArray[np.int64]) -> SessionTurns:
@@ -121,16 +161,16 @@ class _Assembly:
         self.delay_ns = np.concatenate((drawn.delay_ns, np.zeros(alone, np.int64)))[take]
         self.trigger = np.concatenate((drawn.trigger, np.full(alone, Trigger.USER, np.int8)))[take]
 
-    def trace(self, name: str, digest: str, start_ns: NDArray[np.int64], client: NDArray[np.int64]) -> Trace:
+    def trace(self, naming: _Naming, start_ns: NDArray[np.int64], client: NDArray[np.int64]) -> Trace:
         p, total, sessions = self.p, len(self.first), len(self.counts)
         width = len(str(max(sessions - 1, 1)))
-        names = tuple(f"s{s:0{width}d}" for s in range(sessions))
+        names = tuple(f"{naming.prefix}s{s:0{width}d}" for s in range(sessions))
         documents = int(self.document.max(initial=-1)) + 1
         scopes = (
             "",
             *names,
             *(f"head {g}" for g in range(len(self.heads))),
-            *(f"document {d}" for d in range(documents)),
+            *(f"{naming.prefix}document {d}" for d in range(documents)),
         )
         tree, node = tree_of(self._chains(), p.block_size, scopes)
         service = np.round((p.service.ttft_s + self.output_tokens * p.service.tpot_s) * 1e9).astype(np.int64)
@@ -140,9 +180,9 @@ class _Assembly:
         base[~follows | (self.event == Event.REWRITE)] = UNKNOWN
         return Trace(
             header=Header(
-                name=name,
+                name=naming.name,
                 format=FORMAT,
-                digest=digest,
+                digest=naming.digest,
                 block_size=p.block_size,
                 tail=Tail.WHOLE,
                 targets=p.targets,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import msgspec
 
 from workloads.errors import TraceError
-from workloads.generator.assemble import generate
+from workloads.generator.assemble import generate, generate_parts
 from workloads.generator.parameters import Parameters, Skew
 from workloads.targets import Targets
 from workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def asked(
@@ -58,6 +63,16 @@ def asked(
             targets=Targets(band_shares=bands, output_below_500_share=outputs),
         )
     return p
+
+
+PART_REQUESTS: Final = 500_000
+
+
+def synthesise_parts(p: Parameters, *, name: str, seed: int, requests: int) -> Iterator[Trace]:
+    """The same in parts that fit in memory, for `workloads.writers.native.write_parts`."""
+    return generate_parts(
+        p, name=f"{name}, seed {seed}", seed=seed, requests=requests, part_requests=PART_REQUESTS
+    )
 
 
 def synthesise(p: Parameters, *, name: str, seed: int, requests: int | None = None) -> Trace:

@@ -21,7 +21,7 @@ from workloads.native_format import (
     VERSION,
     Metadata,
 )
-from workloads.readers.parquet import MAGIC, reading, schema_or_none
+from workloads.readers.parquet import MAGIC, file_metadata, reading
 from workloads.trace import UNKNOWN, Tail, Trace, Turns
 
 if TYPE_CHECKING:
@@ -36,23 +36,23 @@ NAME: Final = "native"
 
 def sniff(path: Path, head: bytes) -> bool:
     """Whether this is a Parquet file that says it is a trace of ours."""
-    schema = schema_or_none(path) if head.startswith(MAGIC) else None
-    return schema is not None and METADATA_KEY in (schema.metadata or {})
+    return head.startswith(MAGIC) and METADATA_KEY in file_metadata(path)
 
 
 def read(path: Path, _options: ReadOptions) -> Trace:
     """One Parquet file."""
     with reading(path):
+        told = pq.read_metadata(path).metadata or {}
         table = pq.read_table(path, partitioning=None)
-        return _Reader(path, table).trace()
+        return _Reader(path, table, told).trace()
 
 
 class _Reader:
     """Columns of the table, checked, and the tree rebuilt from the rows' links."""
 
-    def __init__(self, path: Path, table: pa.Table) -> None:
+    def __init__(self, path: Path, table: pa.Table, told: dict[bytes, bytes]) -> None:
         self.path = path
-        self.metadata = self._metadata(table)
+        self.metadata = self._metadata(told)
         for field in SCHEMA:
             if field.name not in table.column_names:
                 raise TraceError("this column is missing", file=path, field=field.name)
@@ -122,8 +122,8 @@ class _Reader:
             tenants=tenants,
         )
 
-    def _metadata(self, table: pa.Table) -> Metadata:
-        raw = (table.schema.metadata or {}).get(METADATA_KEY)
+    def _metadata(self, told: dict[bytes, bytes]) -> Metadata:
+        raw = told.get(METADATA_KEY)
         if raw is None:
             raise TraceError("this Parquet file is not a native trace; name its format", file=self.path)
         try:
@@ -191,7 +191,7 @@ class _Reader:
         return start, after
 
     def _names(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        column: Any = self.table.column(name).combine_chunks()
+        column: Any = self.table.column(name).unify_dictionaries().combine_chunks()
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         codes = column.indices.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int32)

@@ -29,6 +29,15 @@ def reading(path: Path) -> Iterator[None]:
         raise TraceError(f"not a readable Parquet file: {told[0]}", file=path) from e
 
 
+def file_metadata(path: Path) -> dict[bytes, bytes]:
+    """Key-value metadata of a file, none where it cannot be read."""
+    try:
+        with reading(path):
+            return dict(pq.read_metadata(path).metadata or {})
+    except TraceError:
+        return {}
+
+
 def schema_or_none(path: Path) -> pa.Schema | None:
     """The schema, None where the file has none that can be read."""
     try:

@@ -20,14 +20,16 @@ from workloads.native_format import (
     VERSION,
     Metadata,
 )
+from workloads.writers.head_links import HeadLinks
 from workloads.writers.structure import waits_oddly
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from workloads.trace import Trace
+    from workloads.trace import Header, Trace
 
 _ROW_GROUP: Final = 1 << 20
 
@@ -39,13 +41,64 @@ def losses(_trace: Trace) -> list[str]:
 
 def write(trace: Trace, path: Path) -> None:
     """Write the trace; an existing file is replaced."""
-    chains = chains_of(trace.tree, trace.turns.node)
-    code, listed = _scope_codes(trace, chains)
-    metadata = msgspec.json.encode(Metadata(VERSION, trace.header, listed))
-    schema = SCHEMA.with_metadata({METADATA_KEY: metadata})
-    columns = _turn_columns(trace) | _chain_columns(chains, code)
-    table = pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
-    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
+    write_parts([trace], path)
+
+
+def write_parts(parts: Iterable[Trace], path: Path) -> int:
+    """Write traces that follow on one another as one, part by part; the number of requests.
+
+    A scope that is not one session's, such as a shared head, is one scope throughout the file.
+    """
+    writer = _Writer(path)
+    try:
+        for part in parts:
+            writer.append(part)
+    finally:
+        writer.close()
+    return writer.rows
+
+
+class _Writer:
+    """One file, a row group or more a part."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        self._path = path
+        self._file: pq.ParquetWriter | None = None
+        self._header: Header | None = None
+        self._scopes: dict[str, int] = {}
+        self._links = HeadLinks()
+
+    def append(self, part: Trace) -> None:
+        if self._file is None:
+            self._file = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
+            self._header = part.header
+        chains = chains_of(part.tree, part.turns.node)
+        code = self._codes(part, chains)
+        chains, code = self._links.linked(chains, code, self.rows)
+        columns = _turn_columns(part) | _chain_columns(chains, code)
+        table = pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+        self._file.write_table(table, row_group_size=_ROW_GROUP)
+        self.rows += len(part)
+
+    def close(self) -> None:
+        if self._file is None or self._header is None:
+            return
+        metadata = Metadata(VERSION, self._header, tuple(self._scopes))
+        self._file.add_key_value_metadata({METADATA_KEY.decode(): msgspec.json.encode(metadata).decode()})
+        self._file.close()
+
+    def _codes(self, trace: Trace, chains: Chains) -> NDArray[np.int32]:
+        """Code of each run's scope in the file."""
+        index = {name: s for s, name in enumerate(trace.session_ids)}
+        session_of_scope = np.array([index.get(name, -1) for name in trace.tree.scopes], np.int64)
+        own = session_of_scope[chains.run_scope] == trace.session_of[chains.run_row]
+        code_of = np.full(len(trace.tree.scopes), GLOBAL_SCOPE, np.int32)
+        for scope in np.unique(chains.run_scope[~own]).tolist():
+            name = trace.tree.scopes[scope]
+            if name:
+                code_of[scope] = LISTED_SCOPES + self._scopes.setdefault(name, len(self._scopes))
+        return np.where(own, OWN_SESSION, code_of[chains.run_scope]).astype(np.int32)
 
 
 def _turn_columns(trace: Trace) -> dict[str, Any]:
@@ -104,19 +157,6 @@ def _after(trace: Trace) -> Any:
     odd = waits_oddly(trace)
     start = np.concatenate(([0], np.cumsum(np.where(odd, counts, 0))))
     return _lists(start, pa.array(t.after[np.repeat(odd, counts)], pa.int32()), odd)
-
-
-def _scope_codes(trace: Trace, chains: Chains) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Code of each run's scope in the file, and the names of those that are listed."""
-    index = {name: s for s, name in enumerate(trace.session_ids)}
-    session_of_scope = np.array([index.get(name, -1) for name in trace.tree.scopes], np.int64)
-    own = session_of_scope[chains.run_scope] == trace.session_of[chains.run_row]
-    used = np.unique(chains.run_scope[~own])
-    used = used[used > 0]
-    code_of = np.full(len(trace.tree.scopes), GLOBAL_SCOPE, np.int32)
-    code_of[used] = LISTED_SCOPES + np.arange(len(used))
-    code = np.where(own, OWN_SESSION, code_of[chains.run_scope]).astype(np.int32)
-    return code, tuple(trace.tree.scopes[u] for u in used)
 
 
 def _nullable(values: NDArray[np.signedinteger]) -> Any:
