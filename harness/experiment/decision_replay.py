@@ -9,6 +9,8 @@ import msgspec
 from harness.experiment.config import Cell, Experiment, read, resolve
 from harness.policy import events as ev
 from harness.policy.core import Policy
+from harness.policy.phase import IllegalEventError
+from reports.errors import ReportError
 from reports.run import Run
 
 _events = msgspec.json.Decoder(ev.Event)
@@ -26,9 +28,17 @@ class Replayed:
 
 
 def replay_decisions(run: Run) -> list[Replayed]:
-    """Every logged cell and repetition of a run, each through a policy of its own."""
+    """Every logged cell and repetition of a run, each through a policy of its own. ReportError when there is
+    no log, or it cannot be read."""
     experiment = read(Experiment, run.info.config, str(run.path))
-    return [_replay(run, cell, rep) for cell in resolve(experiment) for rep in run.reps(cell.name)]
+    logged = [
+        (cell, rep)
+        for cell in resolve(experiment)
+        for rep in sorted({shard.rep for shard in run.shards("decisions", cell.name)})
+    ]
+    if not logged:
+        raise ReportError(f"{run.path}: no decisions were recorded; run with record_decisions = true")
+    return [_replay(run, cell, rep) for cell, rep in logged]
 
 
 def _replay(run: Run, cell: Cell, rep: int) -> Replayed:
@@ -36,7 +46,16 @@ def _replay(run: Run, cell: Cell, rep: int) -> Replayed:
     handled = 0
     for batch in run.batches("decisions", cell.name, rep, ["now_ns", "event", "actions"]):
         for row in batch.to_pylist():
-            actions = policy.handle(row["now_ns"], _events.decode(row["event"]))
+            try:
+                event = _events.decode(row["event"])
+            except msgspec.DecodeError as error:
+                raise ReportError(
+                    f"{run.path}: decisions of {cell.name} rep {rep}, event {handled}: {error}"
+                ) from error
+            try:
+                actions = policy.handle(row["now_ns"], event)
+            except IllegalEventError as error:
+                return Replayed(cell.name, rep, handled, f"event {handled}: {error}")
             if _actions.encode(actions).decode() != row["actions"]:
                 return Replayed(cell.name, rep, handled, f"event {handled}: {row['event']}")
             handled += 1

@@ -17,6 +17,7 @@ from harness.clock import take_anchor
 from harness.experiment.cell_run import CellRecord, CellRun
 from harness.experiment.check import check, profile_of
 from harness.experiment.config import Cell, Experiment
+from harness.experiment.failure import RunFailedError
 from harness.experiment.plans import PlanShelf
 from harness.experiment.progress import RunProgress
 from harness.experiment.verdict import judge
@@ -90,6 +91,7 @@ class _ExperimentRun:
         self._reps: list[RepInfo] = []
         self._current: CellRun | None = None
         self._interrupted = 0
+        self._stopping = False
         self._info = self._describe()
 
     async def run(self) -> RunInfo:
@@ -110,9 +112,11 @@ class _ExperimentRun:
                         break
                     await self._run_cell(cell, rep, progress)
             state = RunState.INTERRUPTED if self._interrupted else RunState.COMPLETE
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, RunFailedError) as error:
             if not self._interrupted:
                 raise
+            if isinstance(error, RunFailedError):  # a process that is just starting may end by the signal
+                self._console.print(f"while stopping: {error}", highlight=False)
             state = RunState.INTERRUPTED
         finally:
             for sign in (signal.SIGINT, signal.SIGTERM):
@@ -159,11 +163,13 @@ class _ExperimentRun:
         self._info.write(self._run_dir)
 
     def _interrupt(self, task: asyncio.Task[Any] | None) -> None:
-        """Once: drain, record and report. Twice: stop now."""
+        """Once: drain, record and report. Twice, or while nothing is under load: stop now. Stopping itself
+        is bounded in time, and not to be interrupted."""
         self._interrupted += 1
-        if self._interrupted == 1 and self._current is not None:
-            self._current.interrupt()
-        elif task is not None:
+        if self._interrupted == 1 and self._current is not None and self._current.interrupt():
+            return
+        if task is not None and not self._stopping:
+            self._stopping = True
             task.cancel()
 
     # ------------------------------------------------------------------ run.json

@@ -43,7 +43,12 @@ class Child:
         if config is not None:
             assert process.stdin is not None
             process.stdin.write(config + b"\n")
-            await process.stdin.drain()
+            try:
+                with contextlib.suppress(ConnectionError):  # it has ended; `ready` says with which words
+                    await process.stdin.drain()
+            except asyncio.CancelledError:
+                process.kill()  # nobody else knows of it yet
+                raise
         return cls(name, process, log)
 
     @property
@@ -56,10 +61,11 @@ class Child:
         try:
             async with asyncio.timeout(timeout_s):
                 line = await self.process.stdout.readline()
+                if not line:
+                    await self.process.wait()
         except TimeoutError:
             raise RunFailedError(f"{self.name}: not ready within {timeout_s:g} s; see {self._log}") from None
         if not line:
-            await self.process.wait()
             raise RunFailedError(f"{self.name}: ended at start: {self.last_words()}")
         return msgspec.json.decode(line)
 
