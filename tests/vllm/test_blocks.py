@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from harness.engine import Decode, EngineOptions
+from harness.engine import Decode, EngineOptions, SequenceFailed
 from tests.engines.driving import colocated, drain, prefill, prompt, sample_on
 from tests.vllm.pool import load_engine
 
@@ -143,6 +143,26 @@ def test_a_prefix_computed_by_another_sequence_meanwhile_is_not_computed_again(e
     assert after.computed_tokens - before.computed_tokens == 130 - 4 * BLOCK + 9
     assert p.audit() is None
     close_all((p, 1), (p, 2))
+
+
+def test_kv_that_vllm_has_lost_fails_the_sequence_instead_of_being_computed_anew(engines):
+    p, rld, _ = engines
+    ids = prompt(p, 200, seed=8)
+    expected = colocated(p, 1, ids, Decode(5))
+    prefill(rld, 1, ids)
+    pool = rld._core._manager.block_pool
+    pool.evict_blocks({block.block_id for block in pool.blocks if block.block_hash is not None})
+    rld.extend(1, ids[199:], Decode(5))
+    outputs = []
+    while rld.has_work():
+        outputs += rld.step()
+    (failure,) = outputs
+    assert isinstance(failure, SequenceFailed)
+    assert "computes anew what was held: 199 positions" in failure.error
+    assert rld.close(1, keep=True) == 0
+    assert "recomputed" in rld.audit()
+    rld.counts.recomputed_tokens = 0
+    assert colocated(rld, 2, ids, Decode(5)) == expected
 
 
 def test_an_idle_engine_has_nothing_to_step_for(engines):

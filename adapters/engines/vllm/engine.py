@@ -145,17 +145,24 @@ class VllmEngine(SlotEngine):
     def _advance(self, sequence: Sequence, job: Job, token: int | None, *, ended: bool) -> None:
         """Report what the step did to one sequence."""
         slot = sequence.slot
+        assert job.base is not None
         if job.counted == job.base:
             self._begin(sequence, job)
         positions: int = job.computed if ended else job.request.num_computed_tokens
+        again = job.base < job.believed or positions < job.counted
         self._computed += positions - job.counted
         slot.held = job.counted = positions
-        if not sequence.decoding:
-            self._outputs.append(Extended(sequence.seq, positions, sequence.pending))
         if ended:
             del self._jobs[sequence.seq]
             self._store.end(slot.index, job)
             self.counts.ended(job)
+        if again:
+            self._fail(
+                sequence, f"vLLM computes anew what was held: {job.believed} positions, it found {job.base}"
+            )
+            return
+        if not sequence.decoding:
+            self._outputs.append(Extended(sequence.seq, positions, sequence.pending))
         if token is not None and job.decode is not None:
             self._take(sequence, Sample(token, job.margin))
             if ended != (sequence.decode is None) and not sequence.failed:
@@ -169,6 +176,5 @@ class VllmEngine(SlotEngine):
         """vLLM has scheduled the request: from here on its blocks are the truth."""
         self._store.begin(sequence.slot.index, job)
         self.counts.admitted(job)
-        assert job.base is not None
         # Another sequence may have computed more of this prefix since it was opened.
-        self._cached += max(0, job.base - job.believed)
+        self._cached += max(0, (job.base or 0) - job.believed)
