@@ -140,7 +140,9 @@ def _transfer_times(
 def _verdict(with_cache: Demand, without_cache: Demand, bound_s: float) -> str:
     used, beyond = with_cache.utilisation, with_cache.beyond_share
     if used >= _SATURATED:
-        return f"not feasible: even with the decode-side cache the KV needs {used:.1f} times what the line carries"
+        return (
+            f"not feasible: even with the decode-side cache, KV needs {used:.1f} times what the line carries"
+        )
     cache = "" if without_cache.utilisation < _SATURATED else " (without the decode-side cache it would not)"
     tight = f"; the line is tight at {used:.0%}" if used >= _TIGHT else ""
     slow = f"{beyond:.1%} of the requests exceed {bound_s:g} s"

@@ -51,14 +51,19 @@ def run(calibration: Calibration, setting: Setting) -> Tally:
     sessions, cached = sessions_of(calibration, setting)
     load = Load(Pace.EVERY_TURN, warmup_ns=round(setting.warmup / setting.rate * 1e9))
     sim = Simulation(cell_of(calibration, setting.mode), iter(sessions), load, tally, seed=setting.seed)
+    prime(sim, cached)
+    sim.run()
+    return tally
+
+
+def prime(sim: Simulation, cached: list[PlainSession]) -> None:
+    """Put the sessions' last prompts into the caches of P and MD, spread over the workers."""
     holders = [
         [w.name for w in sim.workers.values() if w.role is role] for role in (Role.PREFILL, Role.MAIN_DECODE)
     ]
     for i, session in enumerate(cached):
         for names in holders:
             sim.remember(names[i % len(names)], session, 0, session.turns[0].prompt_tokens - 1)
-    sim.run()
-    return tally
 
 
 def cell_of(calibration: Calibration, mode: str) -> SimCell:
@@ -106,14 +111,19 @@ def _worker(
     return SimWorkerSpec(name, role, cluster, deployment, _MAX_SEQUENCES, chunk_tokens)
 
 
-def sessions_of(calibration: Calibration, setting: Setting) -> tuple[list[PlainSession], list[PlainSession]]:
-    """Sessions in order of start, and those of them whose turn 0 is context from before the run."""
+def sessions_of(
+    calibration: Calibration, setting: Setting, *, hit_shift: float = 0.0
+) -> tuple[list[PlainSession], list[PlainSession]]:
+    """Sessions in order of start, and those of them whose turn 0 is context from before the run.
+
+    `hit_shift` is added to every turn's hit."""
     c, n = calibration, setting.requests
     rng = np.random.default_rng([setting.seed, 0xE1])
     shape = 1 / c("latency.arrival_cv2")
     arrivals = np.cumsum(rng.gamma(shape, 1 / (shape * setting.rate), n))
     arrivals *= n / setting.rate / arrivals[-1]
     hits = np.interp(_even(rng, n), [p for p, _ in _HIT_POINTS], [h for _, h in _HIT_POINTS])
+    hits = np.clip(hits + hit_shift, 0.0, 0.999)
     slots = np.concatenate([rng.permutation(_LIVE_SESSIONS) for _ in range(n // _LIVE_SESSIONS + 1)])[:n]
     length, output, turns = (int(c(f"latency.{k}")) for k in ("length_tokens", "output_tokens", "turns"))
     ages = rng.permutation(np.arange(_LIVE_SESSIONS) % turns)

@@ -1,0 +1,50 @@
+"""Screening by arithmetic: what each stage of a candidate carries, without queues."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.policy.roles import Role
+from harness.sim.planning.arena import Arena, Traffic
+from harness.sim.planning.candidate import Candidate, Slo
+
+_PREFILL_USE: Final = 0.85
+"""Use of P at which TTFT's tail is still bearable."""
+_LINE_USE: Final = 0.9
+_MOST_SEQUENCES: Final = 4096
+
+
+def stage_rates(arena: Arena, candidate: Candidate, traffic: Traffic, slo: Slo) -> dict[str, float]:
+    """Requests a second that prefill, main decoders and the line carry at most."""
+    prefill = arena.deployment(Role.PREFILL, candidate.prefill_devices)
+    main = arena.deployment(Role.MAIN_DECODE, candidate.main_devices)
+    past = max(0.0, traffic.prompt_tokens - traffic.miss_tokens)
+    pairs = traffic.miss_tokens * (past + traffic.miss_tokens / 2)
+    prefill_s = traffic.miss_tokens * prefill.linear_s_per_token + pairs * prefill.attention_s_per_pair
+    context = traffic.prompt_tokens + traffic.output_tokens / 2
+    batch = _largest_batch(main.decode_s, context, slo.tpot_ms / 1e3, main.max_sequences(round(context)))
+    step_s = main.decode_s(batch, round(batch * context)) if batch else 1.0
+    kv_bytes = main.kv_bytes(0, round(traffic.miss_tokens))
+    return {
+        "prefill": _PREFILL_USE * candidate.prefill_workers / prefill_s,
+        "main": candidate.main_workers * batch / (traffic.output_tokens * step_s),
+        "line": _LINE_USE * arena.line(candidate).pool_bytes_s / kv_bytes,
+    }
+
+
+def estimate(arena: Arena, candidate: Candidate, traffic: Traffic, slo: Slo) -> float:
+    """The weakest stage's rate."""
+    return min(stage_rates(arena, candidate, traffic, slo).values())
+
+
+def _largest_batch(decode_s: object, context: float, tpot_s: float, most: int) -> int:
+    """Most sequences that step within the TPOT bound and fit."""
+    assert callable(decode_s)
+    low, high = 0, max(0, min(most, _MOST_SEQUENCES))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if decode_s(middle, round(middle * context)) <= tpot_s:
+            low = middle
+        else:
+            high = middle - 1
+    return low
