@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,8 @@ from reports.nightly.gate import GateSettings
 from reports.nightly.record import Night
 from reports.render import put, script_json, template
 from reports.stats.change_point import segment_starts
+
+_COLUMNS: Final = ("night", "figure", "job", "cell", "title", "unit", "value", "low", "high", "valid")
 
 
 def write_trend(
@@ -50,31 +52,32 @@ def render(suite: str, figures: pd.DataFrame, nights: Sequence[Night], settings:
 
 
 def _series(figures: pd.DataFrame, order: Sequence[str]) -> list[dict[str, Any]]:
-    places = {night: index for index, night in enumerate(order)}
-    found = []
-    keys = ["figure", "job", "cell"]
-    for (figure, job, cell), rows in figures[figures["night"].isin(places)].groupby(keys, sort=True):
-        rows = rows.sort_values("night")  # noqa: PLW2901
-        values = rows["value"].to_numpy(np.float64)
-        finite = np.isfinite(values)
-        starts = segment_starts(values[finite]) if finite.sum() else [0]
-        steps = [str(rows["night"][finite].iloc[start]) for start in starts[1:]]
-        found.append(
-            {
-                "figure": figure,
-                "job": job,
-                "cell": cell,
-                "title": rows["title"].iloc[0],
-                "unit": rows["unit"].iloc[0],
-                "night": rows["night"].tolist(),
-                "value": [_finite(v) for v in values],
-                "low": [_finite(v) for v in rows["low"]],
-                "high": [_finite(v) for v in rows["high"]],
-                "valid": rows["valid"].tolist(),
-                "steps": steps,
-            }
-        )
-    return found
+    """One series a figure, job and cell; plain rows, since a store has thousands of short groups."""
+    known = set(order)
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    records: list[dict[str, Any]] = figures[list(_COLUMNS)].to_dict("records")  # type: ignore[assignment]
+    for row in records:
+        if row["night"] in known:
+            groups.setdefault((row["figure"], row["job"], row["cell"]), []).append(row)
+    return [_one(key, sorted(rows, key=lambda row: row["night"])) for key, rows in sorted(groups.items())]
+
+
+def _one(key: tuple[str, str, str], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    finite = [row for row in rows if math.isfinite(row["value"])]
+    starts = segment_starts(np.array([row["value"] for row in finite])) if finite else [0]
+    return {
+        "figure": key[0],
+        "job": key[1],
+        "cell": key[2],
+        "title": rows[0]["title"],
+        "unit": rows[0]["unit"],
+        "night": [row["night"] for row in rows],
+        "value": [_finite(row["value"]) for row in rows],
+        "low": [_finite(row["low"]) for row in rows],
+        "high": [_finite(row["high"]) for row in rows],
+        "valid": [bool(row["valid"]) for row in rows],
+        "steps": [finite[start]["night"] for start in starts[1:]],
+    }
 
 
 def _finite(value: float | None) -> float | None:

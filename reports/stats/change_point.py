@@ -27,6 +27,9 @@ def segment_starts(values: Floats, noise: float = 0.0) -> list[int]:
         return [0]
     import ruptures  # noqa: PLC0415 - slow to load, and needed for long series only
 
+    # A median of three removes a lone outlier and leaves every step where it is.
+    around = np.stack([values[:-2], values[1:-1], values[2:]])
+    values = np.concatenate([values[:1], np.median(around, axis=0), values[-1:]])
     steps = np.diff(values)
     spread = _MAD_TO_SD * float(np.median(np.abs(steps - np.median(steps)))) / math.sqrt(2)
     sigma = max(spread, noise, 1e-12)
