@@ -55,7 +55,7 @@ class Peers:
         await asyncio.wait_for(self.server.wait(), 10)
 
     async def server_says(self):
-        return json.loads(await asyncio.wait_for(self.server.stdout.readline(), 20))
+        return json.loads(await asyncio.wait_for(self.server.stdout.readline(), 60))
 
     async def start(self, verb, number):
         host, port = self.address
@@ -225,7 +225,7 @@ class LinkConformance:
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(process.wait()), 1.0)
                 await ends.link.apply(up)
-                out, _ = await asyncio.wait_for(process.communicate(), 30)
+                out, _ = await asyncio.wait_for(process.communicate(), 60)
                 return process.returncode, json.loads(out)["bytes"]
 
         for side in ("a_to_b", "b_to_a"):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import socket
 import sys
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from adapters.links.precedence import take_precedence
 
 PORT = 9000
 TEXT = b"payload" * 10
@@ -49,6 +47,9 @@ def source(host, count, interval_ms):
 
 # The link is measured, not what else the machine has to do.
 os.setsid()
-take_precedence(os.getpid())
+# By its path: the package would be loaded at the start of every peer.
+runpy.run_path(str(Path(__file__).parents[2] / "adapters/links/precedence.py"))["take_precedence"](
+    os.getpid()
+)
 verb, host, count, interval_ms = sys.argv[1:]
 {"sink": sink, "source": source}[verb](host, int(count), float(interval_ms))

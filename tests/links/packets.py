@@ -40,7 +40,7 @@ class PacketConformance(LinkConformance):
                 )
                 for cluster, verb in ((Cluster.B, "sink"), (Cluster.A, "source"))
             ]
-            assert await asyncio.wait_for(sink.stdout.readline(), 20) == b"ready\n"
+            assert await asyncio.wait_for(sink.stdout.readline(), 60) == b"ready\n"
             source.stdin.close()
             assert await asyncio.wait_for(source.wait(), 60) == 0
             out, _ = await asyncio.wait_for(sink.communicate(), 60)

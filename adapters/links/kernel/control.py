@@ -1,8 +1,7 @@
 """What the agent and the guest say to each other, over a wire of their own that is not shaped.
 
 Datagrams: a number, then a JSON object. The agent repeats an order until its answer comes; the guest answers
-a repeated order as it did before. The guest's console cannot do it: under load the guest now and then does not
-notice for seconds that there is input.
+a repeated order as before. The guest's console cannot do it: it sees no end when the agent is gone.
 """
 
 from __future__ import annotations
