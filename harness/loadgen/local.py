@@ -11,7 +11,7 @@ import gevent
 from harness.loadgen.job import ClosedLoop, loadgen_dir, shard_name
 from harness.loadgen.plan import read_plan_of
 from harness.loadgen.progress import Announcer, Finished, ProgressMeter, Started
-from harness.loadgen.replay import Assignment
+from harness.loadgen.records import Assignment
 from harness.loadgen.shard import ShardRun
 from harness.loadgen.user import ReplayEnvironment, ReplayRunner, ReplayUser
 

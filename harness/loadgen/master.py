@@ -18,10 +18,8 @@ from typing import Any, Final
 
 import gevent
 import msgspec
-from gevent.event import Event
-from gevent.lock import BoundedSemaphore
 from locust.rpc import Message
-from locust.runners import STATE_MISSING, MasterRunner
+from locust.runners import STATE_MISSING
 
 from harness.loadgen import messages as m
 from harness.loadgen.assessment import Assessment, write_assessment
@@ -30,6 +28,7 @@ from harness.loadgen.merge import MERGED, merge_assessments
 from harness.loadgen.offset import Exchange, Offset, estimate_offset
 from harness.loadgen.plan import read_plan_of
 from harness.loadgen.progress import Announcer, Finished, ProgressMeter, Started, Warned
+from harness.loadgen.seats import ReplayMaster, Seat
 from harness.loadgen.tally import Tally
 from harness.loadgen.user import ReplayEnvironment, ReplayUser
 from workloads.replay import ReplayPlan, shard_of, write_plan
@@ -45,51 +44,6 @@ _PROGRESS_S: Final = 1.0
 
 class DistributedError(RuntimeError):
     """The workers could not do the run; one line."""
-
-
-class Shard:
-    """A worker as the master sees it."""
-
-    def __init__(self, client_id: str, name: str) -> None:
-        self.client_id: Final = client_id
-        self.name: Final = name
-        self.exchanges: list[Exchange] = []
-        self.heard: Final = Event()
-        self.window: Final = BoundedSemaphore(m.WINDOW_PIECES)
-        self.staged: Final = Event()
-        self.pid = 0
-        self.tally: Tally | None = None
-        self.stopping = False
-        self.assessment: Assessment | None = None
-        self.folder = ""
-        self.lost: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.assessment is not None or self.lost is not None
-
-
-class ReplayMaster(MasterRunner):
-    """Locust's master, closed to workers that come when the sessions have been dealt out.
-
-    Nor does it spawn users anew when a worker goes: the sessions it had cannot be taken up by another.
-    """
-
-    full = False
-    spawned = False
-
-    def start(self, *arguments: Any, **options: Any) -> None:
-        if not self.spawned:
-            self.spawned = True
-            super().start(*arguments, **options)
-
-    def handle_message(self, client_id: str, msg: Message) -> None:
-        if msg.type == "client_ready" and self.full and client_id not in self.clients:
-            self.send_message("ack", client_id=client_id, data={"index": -1})
-            refusal = m.Refused("all sessions have been dealt out; late workers are not taken")
-            self.server.send_to_client(Message(m.REFUSED, m.pack(refusal), client_id))  # type: ignore[no-untyped-call]
-            return
-        super().handle_message(client_id, msg)
 
 
 def run_distributed(job: LoadJob, announcer: Announcer) -> Assessment:
@@ -108,7 +62,7 @@ class _Master:
         self._job: Final = job
         self._options: Final = options
         self._announcer: Final = announcer
-        self._shards: dict[str, Shard] = {}
+        self._shards: dict[str, Seat] = {}
         self._joined: list[str] = []
         self._offsets: dict[str, Offset] = {}
         self._error: Exception | None = None
@@ -120,7 +74,7 @@ class _Master:
         self._runner: Final = ReplayMaster(self._environment, host, options.port)
         self._environment.runner = self._runner
         self._port: Final[int] = self._runner.server.port
-        listeners: tuple[tuple[str, type[msgspec.Struct], Callable[[Shard, Any], None]], ...] = (
+        listeners: tuple[tuple[str, type[msgspec.Struct], Callable[[Seat, Any], None]], ...] = (
             (m.CLOCK_ANSWER, m.ClockAnswer, self._on_clock),
             (m.PLAN_TAKEN, m.PlanTaken, self._on_taken),
             (m.STAGED, m.Staged, self._on_staged),
@@ -176,9 +130,9 @@ class _Master:
             gevent.sleep(0.02)
         self._runner.full = True
         for number, client_id in enumerate(self._joined[: self._options.workers]):
-            self._shards[client_id] = Shard(client_id, shard_name(number))
+            self._shards[client_id] = Seat(client_id, shard_name(number))
 
-    def _deal(self, shard: Shard, plan: ReplayPlan) -> None:
+    def _deal(self, shard: Seat, plan: ReplayPlan) -> None:
         try:
             offset = self._measure_offset(shard)
             self._send_shard(shard, plan, offset)
@@ -186,7 +140,7 @@ class _Master:
         except (DistributedError, OSError) as error:
             self._error = self._error or error
 
-    def _measure_offset(self, shard: Shard) -> Offset:
+    def _measure_offset(self, shard: Seat) -> Offset:
         for _ in range(CLOCK_EXCHANGES):
             shard.heard.clear()
             self._tell(shard, m.CLOCK, m.Clock(time.time_ns()))
@@ -194,7 +148,7 @@ class _Master:
                 raise DistributedError(f"{shard.name} did not answer within {_CLOCK_S:g} s")
         return estimate_offset(shard.exchanges)
 
-    def _send_shard(self, shard: Shard, plan: ReplayPlan, offset: Offset) -> None:
+    def _send_shard(self, shard: Seat, plan: ReplayPlan, offset: Offset) -> None:
         shards = len(self._shards)
         index = list(self._shards.values()).index(shard)
         sessions = [s for s in plan.sessions if shard_of(s.session_id, shards) == index]
@@ -228,7 +182,7 @@ class _Master:
             self._tell(shard, m.PLAN, m.PlanPiece(number, piece))
 
     @staticmethod
-    def _await_staged(shard: Shard) -> None:
+    def _await_staged(shard: Seat) -> None:
         if not shard.staged.wait(_STAGE_S):
             raise DistributedError(f"{shard.name} was not ready within {_STAGE_S:g} s")
 
@@ -335,11 +289,11 @@ class _Master:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def _tell(self, shard: Shard, name: str, message: msgspec.Struct) -> None:
+    def _tell(self, shard: Seat, name: str, message: msgspec.Struct) -> None:
         self._runner.server.send_to_client(Message(name, m.pack(message), shard.client_id))  # type: ignore[no-untyped-call]
 
     def _listener(
-        self, kind: type[msgspec.Struct], handler: Callable[[Shard, Any], None]
+        self, kind: type[msgspec.Struct], handler: Callable[[Seat, Any], None]
     ) -> Callable[..., None]:
         def listen(environment: object, msg: Any) -> None:  # noqa: ARG001 - Locust calls with these names
             shard = self._shards.get(msg.node_id)
@@ -356,28 +310,28 @@ class _Master:
         if client_id not in self._joined:
             self._joined.append(client_id)
 
-    def _on_clock(self, shard: Shard, answer: m.ClockAnswer) -> None:
+    def _on_clock(self, shard: Seat, answer: m.ClockAnswer) -> None:
         shard.exchanges.append(Exchange(answer.asked_ns, answer.worker_ns, time.time_ns()))
         shard.heard.set()
 
-    def _on_taken(self, shard: Shard, _taken: m.PlanTaken) -> None:
+    def _on_taken(self, shard: Seat, _taken: m.PlanTaken) -> None:
         shard.window.release()
 
-    def _on_staged(self, shard: Shard, staged: m.Staged) -> None:
+    def _on_staged(self, shard: Seat, staged: m.Staged) -> None:
         shard.pid = staged.pid
         shard.staged.set()
 
-    def _on_tally(self, shard: Shard, report: m.TallyReport) -> None:
+    def _on_tally(self, shard: Seat, report: m.TallyReport) -> None:
         shard.tally = msgspec.msgpack.decode(report.tally, type=Tally)
         shard.stopping = report.stopping
 
-    def _on_done(self, shard: Shard, done: m.Done) -> None:
+    def _on_done(self, shard: Seat, done: m.Done) -> None:
         shard.tally = msgspec.msgpack.decode(done.tally, type=Tally)
         shard.assessment = msgspec.json.decode(done.assessment, type=Assessment)
         shard.folder = done.folder
         self._tell(shard, m.LEAVE, m.Leave())
 
-    def _on_failed(self, shard: Shard, failed: m.WorkerFailed) -> None:
+    def _on_failed(self, shard: Seat, failed: m.WorkerFailed) -> None:
         if shard.staged.is_set():
             shard.lost = f"worker failed: {failed.message}"
             self._announcer.say(Warned(f"{shard.name}: {shard.lost}"))

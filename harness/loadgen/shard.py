@@ -16,7 +16,8 @@ from harness.loadgen.instrument import Instrument
 from harness.loadgen.job import loadgen_dir
 from harness.loadgen.reactor import make_reactor, now_ns
 from harness.loadgen.recording import Recording
-from harness.loadgen.replay import Assignment, Replay
+from harness.loadgen.records import Assignment
+from harness.loadgen.replay import Replay
 from harness.loadgen.stamps import StampClock
 from harness.loadgen.tally import Tally
 
@@ -127,7 +128,7 @@ class ShardRun:
             late_merges=tally.late_merges,
             token_events=tally.token_events,
         )
-        first_sent_ns = self._replay.first_sent_ns
+        first_sent_ns = self._replay.records.first_sent_ns
         assessment = Assessment(
             shard=self._assignment.shard,
             valid=not reasons,
@@ -155,7 +156,7 @@ class ShardRun:
             token_events=tally.token_events,
             merged_reads=tally.merged_reads,
             late_merges=tally.late_merges,
-            kernel_stamps=self.clock.kernel and self._replay.kernel_stamps,
+            kernel_stamps=self.clock.kernel and self._replay.records.kernel_stamps,
             connections=self._job.connections,
             recorded=recorded.requests,
             scrapes=recorded.scrapes,

@@ -23,7 +23,7 @@ from locust.stats import RequestStats
 from harness.loadgen import messages as m
 from harness.loadgen.assessment import Assessment
 from harness.loadgen.job import LoadJob, decode_job
-from harness.loadgen.replay import Assignment
+from harness.loadgen.records import Assignment
 from harness.loadgen.shard import ShardRun
 from harness.loadgen.user import ReplayEnvironment, ReplayUser
 from workloads.replay import read_plan

@@ -15,7 +15,8 @@ from harness.loadgen.frames import RequestRow
 from harness.loadgen.instrument import Instrument
 from harness.loadgen.job import ClosedLoop, LoadJob, Target
 from harness.loadgen.reactor import HubReactor, make_reactor, now_ns
-from harness.loadgen.replay import Assignment, Replay
+from harness.loadgen.records import Assignment
+from harness.loadgen.replay import Replay
 from harness.loadgen.stamps import StampClock
 from harness.loadgen.tally import Tally
 
