@@ -18,15 +18,18 @@ def conclude(info: RunInfo, run_dir: Path, console: Console, *, as_json: bool, n
     """Print and render the report of a run that has just ended, and exit by its verdict."""
     import msgspec
 
+    from reports.run import Run
     from reports.runinfo import RunState
 
     html = run_dir / "report.html"
+    run = Run.open(run_dir)
+    if not run.shards("requests"):  # interrupted before anything was under load
+        console.print(f"no request was recorded in {run_dir}", highlight=False, soft_wrap=True)
+        no_report = True
     if not no_report:
         from reports.render import write_html
-        from reports.run import Run
         from reports.terminal import print_report
 
-        run = Run.open(run_dir)
         print_report(run, console)
         write_html(run, html)
         console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 _EXIT_CODES: Final[dict[str, int]] = {
@@ -10,6 +11,8 @@ _EXIT_CODES: Final[dict[str, int]] = {
     "reports.errors.ReportError": 2,
     "harness.experiment.config.ConfigError": 2,
     "harness.costs.profile.ProfileError": 2,
+    "harness.sim.planning.plan.PlanError": 2,
+    "harness.sim.planning.executor.ExecutorError": 2,
     "harness.link.LinkError": 2,
     "harness.engine.EngineError": 2,
     "harness.experiment.failure.RunFailedError": 1,
@@ -25,6 +28,8 @@ def exit_code(error: BaseException) -> int | None:
         code = _EXIT_CODES.get(f"{kind.__module__}.{kind.__qualname__}")
         if code is not None:
             return code
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return 1
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return 2
     return None

@@ -74,7 +74,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def wait_for_children(process: subprocess.Popen[str], word: str) -> list[psutil.Process]:
     """The runner's descendants, once one of them runs `word`."""
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while time.monotonic() < limit:
         children = psutil.Process(process.pid).children(recursive=True)
         for child in children:
