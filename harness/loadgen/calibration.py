@@ -203,6 +203,8 @@ def synthetic_plan(
 
 def measure(scenario: Scenario, folder: Path) -> Calibration:
     """Replay `scenario`; `folder` must not hold one already."""
+    if sys.platform != "linux":
+        raise CalibrationError(f"the calibrated server needs Linux (epoll, timerfd), not {sys.platform}")
     plan = folder / "calibration.plan"
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(
