@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from harness.sim.planning.arena import Arena
 
 
 def _range(_: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
@@ -116,7 +112,7 @@ def command(
     from rich.console import Console
 
     from harness.costs.profile import load_accelerator, load_line, load_model
-    from harness.sim.planning.arena import TraceArena, plain
+    from harness.sim.planning.arena import Arena, TraceArena, plain
     from harness.sim.planning.candidate import Candidate, Prices, Slo
     from harness.sim.planning.executor import Processes, RayCluster
     from harness.sim.planning.page import write_page

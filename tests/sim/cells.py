@@ -22,7 +22,7 @@ LINE = LineModel(rate_bytes_s=1e6, rtt_s=0.02, efficiency=1.0, connections=4, sl
 
 
 def deployment(**changes: float) -> Deployment:
-    """A toy device with round figures: 1 ms a decoding step, 1,000 prompt tokens a second, 100 bytes a token."""
+    """A toy device: 1 ms a decoding step, 1,000 prompt tokens a second, 100 bytes a token."""
     values: dict[str, object] = {
         "name": "toy",
         "vocab_size": 1000,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from harness.policy import events as ev
@@ -90,7 +92,7 @@ def test_a_sequence_joins_at_a_steps_end_and_all_slow_down_together() -> None:
     first, second = bench.instants[11], bench.instants[21]
     assert set(second) <= set(first), "both step together"
     assert second[0] / 1e9 > 0.05003
-    gaps = [b - a for a, b in zip(first, first[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(first)]
     assert max(gaps) < 1.1e6
     assert len(first) == 200
     assert len(second) == 10
@@ -114,7 +116,7 @@ def test_a_long_prompt_stalls_the_sequences_that_share_the_worker() -> None:
     bench.decoding(0, 10, context=100, tokens=100)
     bench.prefilling(0.02, 20, 256)
     bench.queue.run()
-    gaps = [b - a for a, b in zip(bench.instants[11], bench.instants[11][1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(bench.instants[11])]
     assert sum(1 for gap in gaps if gap > 50e6) == 4
 
 

@@ -84,8 +84,9 @@ class ReportArena(msgspec.Struct, frozen=True):
         length, output = c("latency.length_tokens"), c("latency.output_tokens")
         sessions, _ = sessions_of(c, Setting("pdd", 1.0, 4000, 0, 1), hit_shift=self.hit_shift)
         turns = [t for s in sessions for t in s.turns if t.output_tokens]
-        missing = float(np.mean([t.prompt_tokens - t.kept_tokens for t in turns]))
-        return Traffic(length, missing, output)
+        head = c("latency.head_tokens")  # other sessions keep it warm
+        missing = [t.prompt_tokens - (head if t.base is None else t.kept_tokens) for t in turns]
+        return Traffic(length, float(np.mean(missing)), output)
 
     def deployment(self, role: Role, devices: int) -> Deployment:
         return self.calibration.deployment("h200" if role is Role.MAIN_DECODE else "h100", devices)

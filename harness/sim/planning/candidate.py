@@ -52,10 +52,9 @@ class Candidate(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         relay = f" + {self.relay_workers}x{self.relay_devices} RLD" if self.relay_workers else ""
         bound = f", bound {self.relay_bound_ms:g} ms" if self.relay_workers else ""
-        return (
-            f"{self.prefill_workers}x{self.prefill_devices} P{relay} | {self.main_workers}x{self.main_devices} MD, "
-            f"{self.mode}{bound}, {self.line_gbit:g} Gbit/s"
-        )
+        in_a = f"{self.prefill_workers}x{self.prefill_devices} P{relay}"
+        in_b = f"{self.main_workers}x{self.main_devices} MD"
+        return f"{in_a} | {in_b}, {self.mode}{bound}, {self.line_gbit:g} Gbit/s"
 
 
 class Evaluation(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from harness.policy.roles import Role
@@ -37,9 +38,8 @@ def estimate(arena: Arena, candidate: Candidate, traffic: Traffic, slo: Slo) -> 
     return min(stage_rates(arena, candidate, traffic, slo).values())
 
 
-def _largest_batch(decode_s: object, context: float, tpot_s: float, most: int) -> int:
+def _largest_batch(decode_s: Callable[[int, int], float], context: float, tpot_s: float, most: int) -> int:
     """Most sequences that step within the TPOT bound and fit."""
-    assert callable(decode_s)
     low, high = 0, max(0, min(most, _MOST_SEQUENCES))
     while low < high:
         middle = (low + high + 1) // 2

@@ -3,8 +3,9 @@
     t(h) = a + g (1 - h) + q (1 - h^2) + d h      time of a prefill, a full one taking 1
     R(h) = [(1 - h) + p h] / t(h)                 revenue, an uncached token paying 1 and a cached one p
 
-A bathtub (a minimum inside 0 < h < 1) exists iff a + d < p < a + q + d: the first inequality makes the
-right end higher than its surroundings, the second the left one.
+R'(0) < 0 iff p < a + q + d, and R'(1) > 0 iff p > (a + d) / (1 + q): a bathtub (a minimum inside) exists
+iff (a + d) / (1 + q) < p < a + q + d. Its right end is above its left one iff p > a + d. Without a
+quadratic part (q = 0) both bounds are a + d, so linear prefill never gives one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def closed_form(a: float, q: float, d: float, p: float, hits: NDArray[np.float64
 
 
 def has_bathtub(a: float, q: float, d: float, p: float) -> bool:
-    return a + d < p < a + q + d
+    return (a + d) / (1 + q) < p < a + q + d
 
 
 def measure(calibration: Calibration, effort: Effort) -> Findings:  # noqa: ARG001 - deterministic
@@ -72,7 +73,7 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:  # noqa: ARG0
     unlisted = f"; {', '.join(others)} by the same arithmetic, not listed in the report" if others else ""
     notes = {
         "dips": f"relative throughput {seen}{unlisted}",
-        "bathtub_depth": f"a + d = {a + d:.2f} < p = {p:.2f} < a + q + d = {a + q + d:.2f}, so there is one; "
+        "bathtub_depth": f"(a + d) / (1 + q) = {(a + d) / (1 + q):.2f} < p = {p:.2f} < a + q + d = {a + q + d:.2f}; "
         f"minimum {curve.min():.3f} at a hit of {bottom:.2f}",
         "bathtub_simulated": f"minimum {simulated[p].min():.3f} at a hit of {ours:.2f}, "
         f"{' on '.join(_ENGINE)}",
