@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.netem, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module", autouse=True)
 def _kernel_with_netem():
-    """A true skip: test_in_guest runs this file in a guest, whose kernel has it, and fails where it cannot."""
+    """A true skip: test_in_guest runs this file in a guest, and fails where it cannot."""
     finding = asyncio.run(probe("netem"))
     if not finding.usable and not GUEST:
         pytest.skip(f"runs in the guest: {finding.reason}")
