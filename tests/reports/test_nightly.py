@@ -21,6 +21,7 @@ from reports.errors import ReportError
 from reports.nightly.gate import GateSettings, Outcome, judge
 from reports.nightly.record import Job, JobState, Night, NightVerdict
 from reports.nightly.store import Store
+from reports.runinfo import VersionInfo
 from reports.stats.change_point import segment_starts
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
@@ -121,6 +122,9 @@ def night(
     tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[object, list[str]]]:
     """Run one night whose jobs write made-up runs."""
+    # The commit must not change under a test while somebody commits.
+    versions = VersionInfo(pddbench="0.1.0", python="3.11", git_commit="c0ffee", git_dirty=False)
+    monkeypatch.setattr("harness.experiment.nightly.probe_versions", lambda *_: versions)
     spec = FakeRun(cells=("pdd",), sessions=12, turns=3, reps=2, rep_noise=0.01)
     count = [0]
 
