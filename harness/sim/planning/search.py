@@ -60,7 +60,10 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def screen(arena: Arena, space: Space, prices: Prices, slo: Slo, keep: int) -> list[Task]:
-    """The best by estimated BCR, at most two of one cluster (they differ in mode and bound only)."""
+    """The best by estimated BCR, at most two of one cluster (they differ in mode and bound only).
+
+    The estimate knows no latency, which is all that a relay is for: clusters without one get a quarter of
+    the places at most, or they would take them all by being cheaper."""
     traffic = arena.traffic()
     rated = []
     rates: dict[tuple[int, ...], float] = {}
@@ -78,7 +81,12 @@ def screen(arena: Arena, space: Space, prices: Prices, slo: Slo, keep: int) -> l
     rated.sort(key=lambda r: (-r[0], r[2]))
     kept: list[Task] = []
     seen: dict[tuple[int, int, float], int] = {}
+    naive_left = max(1, keep // 4)
     for _, rate, candidate in rated:
+        if not candidate.relay_workers:
+            if not naive_left:
+                continue
+            naive_left -= 1
         key = (candidate.a_devices, candidate.b_devices, candidate.line_gbit)
         if seen.get(key, 0) < 2:
             seen[key] = seen.get(key, 0) + 1

@@ -73,7 +73,8 @@ def measure(calibration: Calibration, effort: Effort) -> Findings:  # noqa: ARG0
     unlisted = f"; {', '.join(others)} by the same arithmetic, not listed in the report" if others else ""
     notes = {
         "dips": f"relative throughput {seen}{unlisted}",
-        "bathtub_depth": f"(a + d) / (1 + q) = {(a + d) / (1 + q):.2f} < p = {p:.2f} < a + q + d = {a + q + d:.2f}; "
+        "bathtub_depth": f"(a + d) / (1 + q) = {(a + d) / (1 + q):.2f} < p = {p:.2f} < a + q + d = "
+        f"{a + q + d:.2f}; "
         f"minimum {curve.min():.3f} at a hit of {bottom:.2f}",
         "bathtub_simulated": f"minimum {simulated[p].min():.3f} at a hit of {ours:.2f}, "
         f"{' on '.join(_ENGINE)}",

@@ -193,7 +193,7 @@ def bathtub_curves(
     return _chart(
         "bathtub",
         "E8: the bathtub",
-        "A cached token pays `price` of an uncached one. A bathtub exists iff (a + d) / (1 + q) < price < a + q + d.",
+        "A cached token pays `price`. A bathtub exists iff (a + d) / (1 + q) < price < a + q + d.",
         figure,
     )
 
