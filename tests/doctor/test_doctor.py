@@ -26,10 +26,9 @@ def found(monkeypatch, **reasons):
         ({}, "netem", "netem works"),
         ({"netem": "no sch_netem"}, "uml", "uml works; netem would be better, but: no sch_netem"),
         (
-            {"netem": "no sch_netem", "uml": "install user-mode-linux"},
+            {"netem": "no sch_netem", "uml": "not there"},
             "relay",
-            "relay works; netem would be better, but: no sch_netem; "
-            "uml would be better, but: install user-mode-linux",
+            "relay works; netem would be better, but: no sch_netem; uml would be better, but: not there",
         ),
     ],
 )
