@@ -18,27 +18,34 @@ def conclude(info: RunInfo, run_dir: Path, console: Console, *, as_json: bool, n
     """Print and render the report of a run that has just ended, and exit by its verdict."""
     import msgspec
 
+    from reports.errors import ReportError
     from reports.run import Run
     from reports.runinfo import RunState
 
     html = run_dir / "report.html"
-    run = Run.open(run_dir)
-    if not run.shards("requests"):  # interrupted before anything was under load
-        console.print(f"no request was recorded in {run_dir}", highlight=False, soft_wrap=True)
-        no_report = True
+    reported = False
     if not no_report:
         from reports.render import write_html
         from reports.terminal import print_report
 
-        print_report(run, console)
-        write_html(run, html)
-        console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False, soft_wrap=True)
+        run = Run.open(run_dir)
+        try:
+            print_report(run, console)
+            write_html(run, html)
+        except ReportError as error:
+            if info.state is RunState.COMPLETE:
+                raise
+            # Interrupted before a cell had measured anything: nothing is wrong with the run but that.
+            console.print(f"no report: {error}", highlight=False, soft_wrap=True)
+        else:
+            reported = True
+            console.print(f"report:  {html}\ntables:  {run_dir}", highlight=False, soft_wrap=True)
     if as_json:
         body = {
             "run": str(run_dir),
             "state": info.state,
             "validity": info.validity,
-            "report": None if no_report else str(html),
+            "report": str(html) if reported else None,
         }
         click.echo(msgspec.json.encode(body))
     if info.state is RunState.INTERRUPTED:
