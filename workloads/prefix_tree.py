@@ -142,17 +142,3 @@ class PrefixTree:
             here[active] = self.parent_of(here[active])
             active = active[here[active] >= 0]
         return self.depth_of(here)
-
-
-def empty_tree(block_size: int) -> PrefixTree:
-    """A tree without nodes, for traces that tell no prefix structure."""
-    return PrefixTree(
-        block_size=block_size,
-        parent=np.zeros(0, np.int32),
-        depth=np.zeros(0, np.int64),
-        scope=np.zeros(0, np.int32),
-        first_id=np.zeros(0, np.uint64),
-        id_at=np.zeros(0, np.int64),
-        ids=np.zeros(0, np.uint64),
-        scopes=("",),
-    )

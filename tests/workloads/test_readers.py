@@ -96,6 +96,18 @@ def test_weka_absolute_nested_times_are_the_same_trace(read):
     np.testing.assert_array_equal(absolute.turns.arrival_ns, read(samples.weka(), "a.json").turns.arrival_ns)
 
 
+def test_sessions_and_turns_can_be_looked_at_one_by_one(read):
+    trace = read(samples.weka(), "a.json")
+    (session,) = trace.sessions()
+    assert (session.session_id, session.start_ns, len(session.turns)) == ("trace_a", 0, 6)
+    turn = session.turns[5]
+    assert (turn.turn, turn.after, turn.base, turn.agent) == (5, (1, 3, 4), 1, "main")
+    assert (turn.input_tokens, turn.new_tokens, turn.output_tokens) == (260, 260 - 192, 20)
+    assert turn.block_ids.tolist() == [1, 2, 3, 4]
+    assert set(turn.scopes) == {"trace_a"}
+    assert (session.turns[0].base, session.turns[0].tenant, turn.trigger) == (None, None, Trigger.TOOL)
+
+
 def test_a_subagent_still_running_is_waited_for_later(read):
     document = json.loads(samples.weka())
     document["requests"][3]["requests"][0]["api_time"] = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gamma as gamma_function
@@ -12,8 +12,6 @@ from workloads.generator.parameters import Arrivals, Process
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_MAX_CV: Final = 20.0
 
 
 def arrival_times(

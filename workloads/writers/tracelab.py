@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 NAME: Final = "tracelab"
-COLUMNS: Final = (
+_COLUMNS: Final = (
     "session_id",
     "arrival_time",
     "round_idx",
@@ -61,17 +61,7 @@ def write(trace: Trace, path: Path) -> None:
     prefix = np.where(whole & (before < t.input_tokens), before, kept)
     with path.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
-        writer.writerow(
-            [
-                "session_id",
-                "arrival_time",
-                "round_idx",
-                "prefix_len",
-                "input_len",
-                "output_len",
-                "tool_wait_after_ms",
-            ]
-        )
+        writer.writerow(_COLUMNS)
         for s, name in enumerate(trace.session_ids):
             lo, hi = int(trace.turn_start[s]), int(trace.turn_start[s + 1])
             arrival = _ms(int(trace.session_start_ns[s]))
