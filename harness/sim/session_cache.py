@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.sim.session import Session, common_tokens, head_tokens
 
-_MAX_RUNS: Final = 8
+_MAX_RUNS: Final = 4
 """Branches kept a session; the oldest is dropped first."""
 
 
@@ -49,8 +49,14 @@ class SessionCache:
             entry = self._entries[session.session_id] = _Entry(session)
         else:
             self._entries.move_to_end(session.session_id)
-            for run in entry.runs:
-                hit = max(hit, min(run.held, common_tokens(session, turn, run.turn)))
+            it = session.turns[turn]
+            reach = it.kept_tokens + it.base_output_tokens
+            for run in reversed(entry.runs):  # the newest is nearly always the one that is continued
+                overlap = min(run.held, common_tokens(session, turn, run.turn))
+                if overlap > hit:
+                    hit = overlap
+                    if hit >= reach:
+                        break
         entry.pins += 1
         if session.shared_prefix is not None and hit < (
             known := self._heads.get(session.shared_prefix[0], 0)
@@ -70,10 +76,14 @@ class SessionCache:
         self._entries.move_to_end(session.session_id)
         best: _Run | None = None
         shared = 0
-        for run in entry.runs:
+        it = session.turns[turn]
+        reach = min(held, it.kept_tokens + it.base_output_tokens)
+        for run in reversed(entry.runs):
             overlap = min(run.held, held, common_tokens(session, turn, run.turn))
-            if overlap >= shared and overlap > 0:
+            if overlap > shared:
                 best, shared = run, overlap
+                if shared >= reach:
+                    break
         if session.shared_prefix is not None and shared < session.shared_prefix[1]:
             head = self._learn_head(session.shared_prefix[0], min(head_tokens(session, turn), held))
             if head > shared:

@@ -7,6 +7,7 @@ in the policy's configuration and in where the workers stand.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from harness.sim.worker import SimWorker
 
 _SYNCED: Final = (ev.TransferDone, ev.ExtendDone, ev.Opened, ev.WorkFailed, ev.DeadlineReached, ev.ClientGone)
 """Before these the policy must know how far the relay is."""
+_GARBAGE_AFTER: Final = 100_000
+"""Objects between two collections: nearly all that is made here dies by reference count."""
 _SAMPLES_BEFORE_HALVING: Final = 1000
 """So often the state is sampled before the rate of sampling is halved: a long run stays a small file."""
 
@@ -96,7 +99,12 @@ class Simulation:
 
     def run(self, until_ns: int | None = None) -> None:
         """To the end of the load (or until an instant)."""
-        self.queue.run(until_ns)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(_GARBAGE_AFTER, *thresholds[1:])
+        try:
+            self.queue.run(until_ns)
+        finally:
+            gc.set_threshold(*thresholds)
 
     # ------------------------------------------------------------------ cluster
 

@@ -88,6 +88,8 @@ class SimWorker:
         self._step: list[tuple[Compute, int]] | None = None
         self._busy_since_ns: int | None = None
         self._epoch = 0
+        self._stretch = 0
+        """Decoding steps until the call that is scheduled."""
 
     # ------------------------------------------------------------------ what the driver asks
 
@@ -253,13 +255,15 @@ class SimWorker:
             self._plan(self._queue.now_ns)
             return
         self._settle_clock()
-        self._schedule(self._clock.end_ns(0 if self._next_end() <= self._clock.steps else 1))
+        self._stretch = 0 if self._next_end() <= self._clock.steps else 1
+        self._schedule(self._clock.end_ns(self._stretch))
 
     def _after_stop(self) -> None:
         """A job has left between steps: the step under way goes on, the next ones are shorter."""
         if self._step is not None:
             return
         if self._computes and self._jobs:
+            self._stretch = 1
             self._schedule(self._clock.end_ns(1))
         else:
             self._plan(self._clock.end_ns(0) if self._jobs else self._queue.now_ns)
@@ -303,10 +307,10 @@ class SimWorker:
     def _due(self, epoch: int) -> None:
         if epoch != self._epoch:
             return
-        if self._step is None:
-            self._book(self._clock.done_by(self._queue.now_ns))
-        else:
+        if self._step is not None:
             self._end_step(self._step)
+        elif self._jobs:
+            self._book(self._stretch)
         self._finish_jobs()
         self._plan(self._queue.now_ns)
         self._flush()
@@ -338,6 +342,7 @@ class SimWorker:
         first_s = scale * self.costs.decode_s(batch, self._context_tokens)
         growth_s = scale * batch * self.costs.kv_read_s_per_token
         self._clock.begin(now_ns, first_s, growth_s)
+        self._stretch = steps
         self._schedule(self._clock.end_ns(steps))
 
     def _mark_busy(self, now_ns: int) -> None:
