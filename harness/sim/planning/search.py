@@ -15,9 +15,8 @@ from harness.sim.planning.candidate import Candidate, Evaluation, Prices, Slo
 from harness.sim.planning.estimate import estimate
 from harness.sim.planning.executor import Executor
 
-_LOWEST: Final = 0.6
 _HIGHEST: Final = 1.3
-"""Bounds of the simulated rate around the estimate."""
+"""Upper bound of the simulated rate, over the estimate. The lower one is 0, so that every answer was seen."""
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -49,7 +48,7 @@ class SearchEffort(msgspec.Struct, frozen=True):
     keep: int = 12
     requests: int = 3000
     seeds: int = 1
-    halvings: int = 4
+    halvings: int = 5
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -71,6 +70,8 @@ def screen(arena: Arena, space: Space, prices: Prices, slo: Slo, keep: int) -> l
         hardware = (
             candidate.prefill_workers,
             candidate.prefill_devices,
+            candidate.relay_workers,
+            candidate.relay_devices,
             candidate.main_workers,
             candidate.main_devices,
             round(candidate.line_gbit),
@@ -98,7 +99,7 @@ def screen(arena: Arena, space: Space, prices: Prices, slo: Slo, keep: int) -> l
 
 def highest_rate(arena: Arena, slo: Slo, effort: SearchEffort, task: Task) -> float:
     """Requests a second at which the SLO's share of the requests still meets it, by simulation."""
-    low, high = _LOWEST * task.estimated, _HIGHEST * task.estimated
+    low, high = 0.0, _HIGHEST * task.estimated
     for _ in range(effort.halvings):
         middle = (low + high) / 2
         if attained(arena, slo, effort, task.candidate, middle) >= slo.share:
