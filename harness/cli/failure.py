@@ -18,6 +18,7 @@ _EXIT_CODES: Final[dict[str, int]] = {
     "harness.experiment.failure.RunFailedError": 1,
     "harness.faults.surroundings.FaultError": 1,
     "harness.loadgen.job.JobError": 2,
+    "harness.loadgen.calibration.CalibrationError": 1,
     "reports.errors.RecordingError": 1,
 }
 
