@@ -20,11 +20,14 @@ from harness.experiment.config import Cell, Experiment, resolve
 from harness.experiment.failure import RunFailedError
 from harness.experiment.runner import order
 from harness.experiment.simulated_cell import cost_per_hour, link_profile, load_of, make_sessions, sim_cell
+from harness.experiment.simulated_faults import sim_faults
 from harness.sim.cell import SimCell
+from harness.sim.columns import ColumnWriter
 from harness.sim.simulation import Simulation
 from harness.sim.tables import TableObserver
 from reports.host import probe_host, probe_versions
 from reports.runinfo import CellInfo, EngineInfo, LinkInfo, RepInfo, RunInfo, RunState, TraceInfo, Validity
+from reports.schema import FAULTS
 
 _PACKAGES: Final = ("numpy", "pyarrow", "msgspec")
 _SOURCE: Final = Path(__file__).resolve().parents[2]
@@ -50,11 +53,17 @@ def simulate_rep(cell: Cell, rep: int, seed: int, run_dir: Path, *, decisions: b
     """One cell, once, into its tables. The same seed gives the same bytes on the same kind of machine."""
     began_s = time.perf_counter()
     plan = make_sessions(cell, seed, rep)
-    made = sim_cell(cell, requests=plan.header.turns)
+    faults, fault_rows = sim_faults(cell, seed)
+    made = msgspec.structs.replace(sim_cell(cell, requests=plan.header.turns), faults=faults)
     load, sessions = load_of(cell, plan, seed)
     observer = TableObserver(
         run_dir, cell=cell.name, rep=rep, profile=link_profile(cell).name, decisions=decisions
     )
+    if fault_rows:
+        table = ColumnWriter(run_dir, FAULTS, cell=cell.name, rep=rep)
+        for row in fault_rows:
+            table.write(row)
+        table.close()
     sim = Simulation(made, sessions, load, observer, seed=seed + rep, prefix=f"{cell.name}/{rep}/")
     gc.collect()
     gc.freeze()  # the plan stays as it is: scanning it again and again costs a tenth of the time
@@ -90,6 +99,7 @@ def run_simulated(experiment: Experiment, run_dir: Path, console: Console, *, jo
     cells = resolve(experiment)
     plan = order(cells, experiment.repetitions)
     for cell in cells:
+        sim_faults(cell, experiment.seed)
         sim_cell(cell, requests=0)  # a wrong profile or key is told before anything runs
     anchor = take_anchor()
     info = _describe(experiment, cells, anchor.epoch_ns(time.monotonic_ns()))

@@ -47,7 +47,7 @@ def sim_cell(cell: Cell, *, requests: int) -> SimCell:
     return SimCell(
         policy=cell.policy,
         workers=workers,
-        line=_line(cell, profile, slots),
+        line=line_of(cell, profile, slots),
         byte_scale=settings.byte_scale or float(options.get("byte_scale", 1.0)),
         time_scale=settings.time_scale or float(options.get("time_scale", 1.0)),
         message_s=settings.message_ms / 1e3,
@@ -164,7 +164,8 @@ def _deployment(cell: Cell, devices: str) -> Deployment:
         raise ConfigError(f"cell {cell.name}: sim: {error}") from None
 
 
-def _line(cell: Cell, profile: LinkProfile, slots: tuple[WorkerSlot, ...]) -> LineModel:
+def line_of(cell: Cell, profile: LinkProfile, slots: tuple[WorkerSlot, ...]) -> LineModel:
+    """The pool on a link of this profile (the cell's own, or what a fault makes of it)."""
     direction = profile.a_to_b
     rate = _UNSHAPED_BYTES_S if direction.rate_mbit is None else direction.rate_mbit * 1e6 / 8
     if direction.down:
