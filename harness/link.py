@@ -67,7 +67,7 @@ class Direction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 0 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name}: {getattr(self, name)} is not within 0 to 100")
         if self.jitter_ms > self.delay_ms:
-            raise ValueError(f"jitter_ms: {self.jitter_ms} exceeds delay_ms {self.delay_ms}")
+            raise ValueError(f"jitter_ms: {self.jitter_ms:g} exceeds delay_ms {self.delay_ms:g}")
         if self.loss_pct and self.burst_loss_enter_pct:
             raise ValueError("loss_pct and burst_loss_enter_pct: one loss model a direction, not both")
         if self.burst_loss_enter_pct and not self.burst_loss_leave_pct:

@@ -2,6 +2,7 @@
 
 serve HOST            sink and echo server; prints its port, then one line for each connection that ended
 rtt HOST PORT N       N round trips of one byte over one connection; prints them in ms
+payloads HOST PORT BYTES  three payloads over one connection, each acknowledged; prints the seconds of each
 push HOST PORT BYTES  sends BYTES, half-closes, waits for the count; prints {"bytes", "seconds"}
 
 Blocking sockets and threads: what an event loop adds to a round trip would be taken for the link's.
@@ -31,7 +32,14 @@ def attend(connection):
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with connection:
         try:
-            if connection.recv(1) == b"e":
+            kind = connection.recv(1)
+            if kind == b"p":
+                while size := connection.recv(8, socket.MSG_WAITALL):
+                    left = int.from_bytes(size)
+                    while left:
+                        left -= len(connection.recv(min(left, PIECE)))
+                    connection.sendall(b"k")
+            elif kind == b"e":
                 while data := connection.recv(PIECE):
                     connection.sendall(data)
             else:
@@ -99,5 +107,20 @@ os.setsid()
 runpy.run_path(str(Path(__file__).parents[2] / "adapters/links/precedence.py"))["take_precedence"](
     os.getpid()
 )
+
+
+def payloads(host, port, count):
+    data = count.to_bytes(8) + random.Random(count).randbytes(count)
+    taken = []
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(b"p")
+        for _ in range(3):
+            start = time.perf_counter()
+            connection.sendall(data)
+            assert connection.recv(1) == b"k"
+            taken.append(time.perf_counter() - start)
+    say(seconds=taken)
+
+
 verb, host, *numbers = sys.argv[1:]
-{"serve": serve, "rtt": rtt, "push": push}[verb](host, *map(int, numbers))
+{"serve": serve, "rtt": rtt, "push": push, "payloads": payloads}[verb](host, *map(int, numbers))

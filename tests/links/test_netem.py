@@ -30,5 +30,6 @@ class TestNetem(PacketConformance):
     delays_ms = (1, 10, 75)
     rates_mbit = (10, 20) if GUEST else (50, 200, 500)
     rate_seconds = 5.0
+    payload_rate_mbit = 20 if GUEST else 50
     interval_ms = 4.0 if GUEST else 1.0
     byte_overhead = (1.0, 1.1)
