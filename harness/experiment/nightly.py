@@ -27,6 +27,7 @@ from reports.nightly.summary import junit, markdown, told
 from reports.nightly.trend import write_trend
 from reports.render import put
 from reports.run import Run
+from reports.validity import judge as judge_run
 
 _SOURCE: Final = Path(__file__).resolve().parents[2]
 _PROGRAM: Final = "import sys; sys.argv[0] = 'pddbench'; from harness.cli import main; main()"
@@ -230,8 +231,7 @@ class _Night:
             return Job(planned.name, JobState.FAILED, "stopped at the end of the budget", relative)
         if run is None or code not in {_VALID, _INVALID}:
             return Job(planned.name, JobState.FAILED, f"exit code {code}: {_last_line(folder)}", relative)
-        info = Run.open(run).info
-        reason = "; ".join(info.validity.reasons[:3])
+        reason = "; ".join(judge_run(Run.open(run)).reasons[:3])
         return Job(planned.name, JobState.DONE, reason, relative, valid=code == _VALID)
 
     # ------------------------------------------------------------------ what it came to
