@@ -6,7 +6,7 @@ from reports import numbers
 from reports.analysis import Analysis
 from reports.answer import answer
 from reports.comparison import Row, Verdict
-from reports.terminal import verdict_mark
+from reports.row_text import mark
 
 
 def markdown(analysis: Analysis, *, everything: bool = False) -> str:
@@ -55,9 +55,9 @@ def _row(row: Row) -> str:
         numbers.value(figure.estimate.value, unit) + ("*" if figure.few_beyond else "")
         for figure in (row.base, row.other)
     ]
-    mark = verdict_mark(row)
+    change = mark(row)
     if row.verdict in {Verdict.BETTER, Verdict.WORSE}:
-        mark = f"**{mark}**"
+        change = f"**{change}**"
     around = numbers.change_interval(row.change, row.base.metric)
     p = numbers.p_value(row.adjusted_p).removeprefix("p = ").removeprefix("p ")
-    return f"| {row.base.key} | {values[0]} | {values[1]} | {mark} | {around} | {p} |"
+    return f"| {row.base.key} | {values[0]} | {values[1]} | {change} | {around} | {p} |"

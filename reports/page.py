@@ -10,14 +10,13 @@ from typing import Any, Final
 from reports import numbers
 from reports.analysis import Analysis
 from reports.breakdown import FIGURES, Group, breakdown
-from reports.chart import COLOURS, names
-from reports.comparison import Comparison, Figure, Row, Verdict
+from reports.chart import names
+from reports.comparison import Comparison, Figure
 from reports.metric_table import formula, metric
+from reports.row_text import certainty, css_class, mark
 from reports.run import Run
 from reports.survival import Survival, survivals
-from reports.terminal import verdict_mark
 
-_PERCENTILES: Final = ("ttft_p50", "ttft_p90", "ttft_p99")
 _BREAKDOWNS: Final = {
     "phase": "Before, during and after the faults",
     "pipeline": "By pipeline",
@@ -28,37 +27,6 @@ _BREAKDOWNS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """One percentile on the shared scale; places in percent of its width."""
-
-    name: str
-    text: str
-    place: float
-    low: float
-    width: float
-    few: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """One row of the first screen."""
-
-    label: str
-    colour: str
-    base: bool
-    dots: tuple[Dot, ...]
-    change: str
-    around: str
-    certainty: str
-    verdict: str
-    wan: str
-    wan_change: str
-    goodput: str
-    relayed: str
-    requests: str
-
-
-@dataclass(frozen=True, slots=True)
 class TableRow:
     """One figure of the full table: cells as (text, interval, change, verdict class, p)."""
 
@@ -66,76 +34,6 @@ class TableRow:
     title: str
     headline: bool
     cells: tuple[tuple[str, str, str, str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A logarithmic scale with its ticks."""
-
-    low: float
-    high: float
-
-    def place(self, value: float) -> float:
-        share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return round(100 * min(max(share, 0.0), 1.0), 2)
-
-    @property
-    def ticks(self) -> list[tuple[float, str]]:
-        found = []
-        for exponent in range(-2, 8):
-            for step in (1, 2, 5):
-                value = step * 10.0**exponent
-                if self.low <= value <= self.high:
-                    found.append((self.place(value), numbers.value(value, "ms")))
-        return found[:: max(1, math.ceil(len(found) / 7))]
-
-
-def scale(analysis: Analysis) -> Scale | None:
-    values = [
-        edge
-        for side in range(len(analysis.sides))
-        for key in _PERCENTILES
-        for estimate in (_figure(analysis, side, key).estimate,)
-        for edge in (estimate.value, estimate.low, estimate.high)
-        if edge is not None and edge > 0 and math.isfinite(edge)
-    ]
-    return Scale(min(values) / 1.15, max(values) * 1.15) if values else None
-
-
-def modes(analysis: Analysis) -> list[Mode]:
-    shared = scale(analysis)
-    found = []
-    for index, (side, label) in enumerate(zip(analysis.sides, names(analysis.sides), strict=True)):
-        comparison = analysis.comparisons[index - 1] if index else None
-        tail = comparison.row(_tail_key(analysis)) if comparison else None
-        wan = comparison.row("wan_kv_bytes") if comparison else None
-        relays = (_figure(analysis, index, "relay_token_share").estimate.value or 0) > 0
-        size = len(side.frame)
-        reps = len(side.frame.columns.reps)
-        found.append(
-            Mode(
-                label=label,
-                colour=COLOURS[index % len(COLOURS)],
-                base=index == 0,
-                dots=tuple(_dots(analysis, index, shared)) if shared else (),
-                change=verdict_mark(tail) if tail else "",
-                around=numbers.change_interval(tail.change, tail.base.metric)
-                if tail and tail.significant
-                else "",
-                certainty=_certainty(tail) if tail else "",
-                verdict=_class(tail) if tail else "base",
-                wan=_text(analysis, index, "wan_kv_bytes"),
-                wan_change=verdict_mark(wan) if wan and wan.change else "",
-                goodput=_text(analysis, index, "request_goodput"),
-                relayed=_text(analysis, index, "relay_token_share") if relays else "",
-                requests=f"{size} requests, {reps} repetition{'' if reps == 1 else 's'}",
-            )
-        )
-    return found
-
-
-def tail_name(analysis: Analysis) -> str:
-    return _tail_key(analysis).rpartition("_")[2].upper()
 
 
 def table(analysis: Analysis) -> list[TableRow]:
@@ -151,9 +49,9 @@ def table(analysis: Analysis) -> list[TableRow]:
                 (
                     _value(one),
                     numbers.interval(one.estimate, figure.metric.unit),
-                    verdict_mark(row) if row.change else "",
-                    _class(row),
-                    _certainty(row),
+                    mark(row) if row.change else "",
+                    css_class(row),
+                    certainty(row),
                 )
             )
         rows.append(TableRow(figure.key, figure.metric.title, figure.headline, tuple(cells)))
@@ -306,64 +204,10 @@ def _named(analysis: Analysis) -> list[tuple[str, Any]]:
     return list(zip(names(analysis.sides), analysis.sides, strict=True))
 
 
-def _figure(analysis: Analysis, side: int, key: str) -> Figure:
-    return next(figure for figure in analysis.figures[side] if figure.key == key)
-
-
-def _text(analysis: Analysis, side: int, key: str) -> str:
-    figure = _figure(analysis, side, key)
-    if figure.estimate.value is None:
-        return ""
-    return numbers.value(figure.estimate.value, figure.metric.unit)
-
-
-def _tail_key(analysis: Analysis) -> str:
-    for key in reversed(_PERCENTILES):
-        if not any(_figure(analysis, side, key).few_beyond for side in range(len(analysis.sides))):
-            return key
-    return "ttft_p50"
-
-
-def _dots(analysis: Analysis, side: int, shared: Scale) -> list[Dot]:
-    dots = []
-    for key in _PERCENTILES:
-        figure = _figure(analysis, side, key)
-        estimate = figure.estimate
-        if estimate.value is None or not math.isfinite(estimate.value) or estimate.value <= 0:
-            continue
-        low = shared.place(max(estimate.low or estimate.value, shared.low))
-        high = shared.place(min(estimate.high or estimate.value, shared.high))
-        text = numbers.value(estimate.value, "ms")
-        name = key.rpartition("_")[2].upper()
-        dots.append(
-            Dot(name, text, shared.place(estimate.value), low, round(high - low, 2), figure.few_beyond)
-        )
-    return dots
-
-
 def _value(figure: Figure) -> str:
     if figure.estimate.value is None:
         return ""
     return numbers.value(figure.estimate.value, figure.metric.unit) + ("*" if figure.few_beyond else "")
-
-
-def _certainty(row: Row) -> str:
-    if row.change is None or row.change.absolute == 0:
-        return ""
-    if row.verdict is Verdict.NOT_SIGNIFICANT:
-        seen = numbers.detectable(row.change, row.base.estimate, row.base.metric)
-        return f"seen if {seen}" if seen else numbers.p_value(row.adjusted_p)
-    return numbers.p_value(row.adjusted_p)
-
-
-def _class(row: Row) -> str:
-    match row.verdict:
-        case Verdict.NOT_SIGNIFICANT:
-            return "same"
-        case Verdict.UNDEFINED:
-            return "unknown"
-        case _:
-            return row.verdict.value
 
 
 def _group_value(group: Group, key: str) -> str:

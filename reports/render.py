@@ -10,7 +10,7 @@ from typing import Any, Final
 import jinja2
 import plotly.offline
 
-from reports import numbers, page
+from reports import first_screen, page
 from reports.analysis import Analysis
 from reports.answer import answer
 from reports.chart_table import draw_all
@@ -50,7 +50,7 @@ def render(analysis: Analysis) -> str:
         charts=charts,
         comparisons=[(c, page.effects(c)) for c in analysis.comparisons],
         data=script_json({c.name: {**c.figure, "height": c.height, **c.extra} for c in charts}),
-        numbers=numbers,
+        first=first_screen,
         page=page,
     )
 

@@ -13,6 +13,7 @@ from reports import numbers
 from reports.analysis import Analysis
 from reports.answer import answer
 from reports.comparison import Comparison, Figure, Row, Verdict
+from reports.row_text import mark
 from reports.run import Run
 
 _WIDEST: Final = 3
@@ -59,13 +60,6 @@ def print_analysis(analysis: Analysis, console: Console, *, everything: bool = F
     if len(analysis.sides) <= _WIDEST or everything:
         console.print(_table(analysis, everything=everything, narrow=console.width < _NARROW))
     _print_notes(analysis, console)
-
-
-def verdict_mark(row: Row) -> str:
-    """The change as it is printed: `~` in place of a figure that is not significant."""
-    if row.verdict is Verdict.NOT_SIGNIFICANT:
-        return "~"
-    return numbers.change(row.change, row.base.metric)
 
 
 def _print_head(analysis: Analysis, console: Console) -> None:
@@ -122,7 +116,9 @@ def _by_cell(analysis: Analysis) -> Table:
         values = [_value(analysis.figures[index][places[key]]) for key in keys]
         if index:
             changes = [_short_change(analysis.comparisons[index - 1].rows[places[key]]) for key in keys]
-            values = [Text.assemble(value, "\n", mark) for value, mark in zip(values, changes, strict=True)]
+            values = [
+                Text.assemble(value, "\n", change) for value, change in zip(values, changes, strict=True)
+            ]
         table.add_row(f"{side.cell.name}\n[dim]n = {len(side.frame)}[/]", *values)
     return table
 
@@ -130,7 +126,7 @@ def _by_cell(analysis: Analysis) -> Table:
 def _short_change(row: Row) -> Text:
     if row.change is None:
         return Text("")
-    return Text(verdict_mark(row), style=_STYLES[row.verdict])
+    return Text(mark(row), style=_STYLES[row.verdict])
 
 
 def _shown(row: list[Figure], *, everything: bool) -> bool:
@@ -151,7 +147,7 @@ def _value(figure: Figure) -> Text:
 
 
 def _change(row: Row, *, narrow: bool) -> Text:
-    text = Text(verdict_mark(row), style=_STYLES[row.verdict])
+    text = Text(mark(row), style=_STYLES[row.verdict])
     if narrow:
         return text
     around = numbers.change_interval(row.change, row.base.metric)
