@@ -72,9 +72,11 @@ def ks(values, parts) -> float:
     return float(ks_1samp(np.asarray(values, float), lambda x: cdf(tuple(parts), x)).statistic)
 
 
-@pytest.fixture(scope="module")
-def weka_like():
-    return preset("weka-like"), synthesise(preset("weka-like"), name="w", seed=1, requests=REQUESTS)
+@pytest.fixture(scope="module", params=[1, 2, 3])
+def weka_like(request):
+    return preset("weka-like"), synthesise(
+        preset("weka-like"), name="w", seed=request.param, requests=REQUESTS
+    )
 
 
 def test_lengths_and_waits_follow_the_weka_fits(weka_like):

@@ -85,8 +85,12 @@ def draw_sessions(
     wait = np.where(user, Mixture(p.gaps.user_s).at_normal(wait_z), Mixture(p.gaps.tool_s).at_normal(wait_z))
     wait[first] = 0
 
+    begun = _first_inputs(p, count, rng)
+    if p.shared.groups == 0:
+        # A head of one's own gives way to a short first prompt; a shared one is what it is.
+        head = np.minimum(head, np.maximum(begun // p.block_size - 1, 1) * p.block_size)
     lengths = _Lengths(p, wanted, head, growth_z, output, event, compaction)
-    lengths.run(_first_inputs(p, count, rng))
+    lengths.run(begun)
     kept = lengths.kept
     counts = np.add.reduceat(kept, start[:-1]).astype(np.int64)
     drawn = SessionTurns(
