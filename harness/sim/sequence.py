@@ -19,9 +19,13 @@ class Sequence:
     turn: int
     goal: int
     hit: int = 0
+    found: int = 0
+    """Positions held at its opening: the hit, or more where another open sequence's KV was copied."""
     held: int = 0
     charged: int = 0
     open: bool = False
+    awaits_kv: bool = False
+    """Opened for KV that is on its way, and not complete yet."""
     followers: list[Callable[[int], None]] = field(default_factory=list)
     """Told of every growth of `held` while a prefill runs (transfers that follow it)."""
 

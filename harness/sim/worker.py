@@ -21,7 +21,7 @@ from harness.sim.decode_clock import DecodeClock
 from harness.sim.event_queue import EventQueue
 from harness.sim.fabric import FabricPort
 from harness.sim.sequence import Compute, DecodeJob, Opening, Sequence
-from harness.sim.session import Session
+from harness.sim.session import Session, common_tokens
 from harness.sim.session_cache import SessionCache
 
 _RESERVE_STEPS: Final = 64
@@ -80,6 +80,9 @@ class SimWorker:
         self._open_count = 0
         self._outbox: list[tuple[ev.Event, list[int] | None]] = []
         self._openings: deque[Opening] = deque()
+        self._behind: list[Opening] = []
+        """Openings that wait for KV of an earlier turn of their session, which is on its way."""
+        self._by_session: dict[str, list[Sequence]] = {}
         self._computes: deque[Compute] = deque()
         self._jobs: dict[WorkId, DecodeJob] = {}
         self._ends: list[tuple[int, WorkId]] = []
@@ -110,7 +113,9 @@ class SimWorker:
     def decode(self, work: WorkId, seq: WorkId, end: int, first: int, total: int) -> None:
         """Compute ids up to `end`, then sample `total` tokens from answer index `first` on."""
         sequence = self.sequences[seq]
+        self._landed(sequence)
         self._enqueue(Compute(work, sequence, end, decode=DecodeJob(work, sequence, first, total)))
+        self._flush()
 
     def imported(self, seq: WorkId, held: int) -> None:
         """KV up to `held` has been joined to the sequence."""
@@ -119,12 +124,21 @@ class SimWorker:
             self.external_tokens += held - sequence.held
             sequence.held = held
             self._charge(sequence, held)
+        if sequence is not None and sequence.held >= sequence.goal:
+            self._landed(sequence)
+            self._flush()
 
     def cancel(self, work: WorkId) -> bool:
         """End work; False when it has ended already (its result is on its way)."""
         for opening in self._openings:
             if opening.work == work:
                 self._openings.remove(opening)
+                self._admit()  # it may have been what the others waited behind
+                self._flush()
+                return True
+        for opening in self._behind:
+            if opening.work == work:
+                self._behind.remove(opening)
                 return True
         for compute in self._computes:
             if compute.work == work:
@@ -149,6 +163,10 @@ class SimWorker:
             return self.cache.held(sequence.session) if keep else 0
         self.open_tokens -= sequence.charged
         self._open_count -= 1
+        mates = self._by_session[sequence.session.session_id]
+        mates.remove(sequence)
+        if not mates:
+            del self._by_session[sequence.session.session_id]
         held = 0
         if not keep:
             self.cache.forget(sequence.session)
@@ -156,6 +174,7 @@ class SimWorker:
             self.cache.keep(sequence.session, sequence.turn, sequence.held)
             held = sequence.held
         self.cache.unpin(sequence.session)
+        self._landed(sequence)
         if self._free() < 0:
             self._make_room(0)
         if self._openings:
@@ -189,7 +208,7 @@ class SimWorker:
 
     @property
     def waiting(self) -> int:
-        return len(self._openings) + len(self._preempted)
+        return len(self._openings) + len(self._behind) + len(self._preempted)
 
     @property
     def held_tokens(self) -> int:
@@ -221,6 +240,9 @@ class SimWorker:
         while self._openings and self.alive:
             opening = self._openings[0]
             sequence = opening.sequence
+            if self._is_on_its_way(sequence):
+                self._behind.append(self._openings.popleft())
+                continue
             if self._open_count >= self.max_sequences:
                 return
             hit = self.cache.pin(sequence.session, sequence.turn, sequence.goal)
@@ -229,6 +251,15 @@ class SimWorker:
                 return
             self._openings.popleft()
             sequence.hit = sequence.held = hit
+            mates = self._by_session.setdefault(sequence.session.session_id, [])
+            for mate in mates:  # what an open sequence holds is copied, not shared
+                held = min(
+                    mate.held, common_tokens(sequence.session, sequence.turn, mate.turn), sequence.goal
+                )
+                sequence.held = max(sequence.held, held)
+            mates.append(sequence)
+            hit = sequence.found = sequence.held
+            sequence.awaits_kv = not opening.prefill and hit < sequence.goal
             sequence.open = True
             self._open_count += 1
             self._charge(sequence, sequence.goal)
@@ -239,6 +270,23 @@ class SimWorker:
                 self._outbox.append((ev.PrefillDone(sequence.request, opening.work, hit, 0), None))
             else:
                 self._enqueue(Compute(opening.work, sequence, sequence.goal, prefill=True))
+
+    def _is_on_its_way(self, sequence: Sequence) -> bool:
+        """KV of an earlier turn that the sequence's prompt continues is just being received: it is opened
+        when that has landed, so that it counts as a hit and does not cross the WAN twice."""
+        return any(
+            mate.awaits_kv and common_tokens(sequence.session, sequence.turn, mate.turn) >= mate.goal
+            for mate in self._by_session.get(sequence.session.session_id, ())
+        )
+
+    def _landed(self, sequence: Sequence) -> None:
+        """KV has landed, or will not: what waited behind it is opened, or waits behind another."""
+        if sequence.awaits_kv:
+            sequence.awaits_kv = False
+            if self._behind:
+                self._openings.extendleft(reversed(self._behind))
+                self._behind.clear()
+                self._admit()
 
     # ------------------------------------------------------------------ steps
 
@@ -458,10 +506,8 @@ class SimWorker:
             if job.total > 1:
                 self._outbox.append(self._tokens(job, 1, None))
         elif compute.prefill:
-            computed = sequence.goal - sequence.hit
-            self._outbox.append(
-                (ev.PrefillDone(sequence.request, compute.work, sequence.hit, computed), None)
-            )
+            found, computed = sequence.found, sequence.goal - sequence.found
+            self._outbox.append((ev.PrefillDone(sequence.request, compute.work, found, computed), None))
         else:
             self._outbox.append((ev.ExtendDone(sequence.request, compute.work), None))
 
