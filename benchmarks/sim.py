@@ -107,7 +107,8 @@ def main(arguments: Sequence[str]) -> None:
         print(json.dumps(measure(options.requests[0], options.modes[0], options.tables)))
         return
     print(
-        f"{'mode':8} {'requests':>10} {'req/s of CPU':>14} {'req/s of wall':>14} {'peak MB':>9} {'events/req':>11}"
+        f"{'mode':8} {'requests':>10} {'req/s of CPU':>14} {'req/s of wall':>14} "
+        f"{'peak MB':>9} {'events/req':>11}"
     )
     for mode in options.modes:
         for requests in options.requests:

@@ -68,7 +68,7 @@ def test_no_request_is_lost_to_a_partition_and_a_dead_main_worker(tmp_path: Path
     requests = run.table(
         "requests", columns=["request_id", "status", "requested_tokens", "output_tokens"]
     ).to_pylist()
-    assert len(requests) > 10
+    assert len(requests) > 5
     for request in requests:
         assert request["status"] == "ok", request
         assert request["output_tokens"] == request["requested_tokens"], request
