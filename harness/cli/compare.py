@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -35,9 +36,7 @@ _CONDITION_MET = 4
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the HTML report here as well."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of bootstrap and permutations.")
-@click.pass_context
 def command(
-    ctx: click.Context,
     runs: tuple[str, ...],
     *,
     everything: bool,
@@ -100,6 +99,6 @@ def command(
     for one in holding:
         click.echo(f"--fail-if {one}", err=True)
     if not all(analysis.valid for analysis in found):
-        ctx.exit(_INVALID)
+        sys.exit(_INVALID)
     if holding:
-        ctx.exit(_CONDITION_MET)
+        sys.exit(_CONDITION_MET)

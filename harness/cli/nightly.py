@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -37,9 +38,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
     "--accept", metavar="NIGHT", help="Run nothing: take the level of this night as the new normal."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print night, verdict, findings and paths as JSON.")
-@click.pass_context
 def command(
-    ctx: click.Context,
     suite: Path,
     store: Path,
     budget: str | None,
@@ -105,9 +104,9 @@ def command(
             click.echo(f"  {line}")
         click.echo(f"summary: {result.summary}\njunit:   {result.junit}\ntrend:   {result.trend}")
     if result.night.verdict is NightVerdict.REGRESSED:
-        ctx.exit(_REGRESSED)
+        sys.exit(_REGRESSED)
     if result.night.verdict is NightVerdict.INCOMPLETE:
-        ctx.exit(_INCOMPLETE)
+        sys.exit(_INCOMPLETE)
 
 
 def _seconds(text: str) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,3 +92,21 @@ def test_compare_writes_markdown_and_html(pair: tuple[Path, Path], tmp_path: Pat
 def test_compare_needs_two(pair: tuple[Path, Path]) -> None:
     with pytest.raises(ReportError, match="name at least two runs"):
         call(compare, pair[0])
+
+
+def test_the_exit_code_reaches_the_shell(pair: tuple[Path, Path]) -> None:
+    """Through the console script's own entry point, which turns errors into exit codes."""
+    program = "import sys; sys.argv[0] = 'pddbench'; from harness.cli import main; main()"
+    arguments = ["compare", *(str(path) for path in pair), "--fail-if", "ttft_p50 > +5%"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, timeout=100, check=False
+    )
+    assert done.returncode == 4
+    done = subprocess.run(
+        [sys.executable, "-c", program, "compare", str(pair[0]), "gone"],
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: gone: no such run directory")
