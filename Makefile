@@ -39,13 +39,13 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml | $(BIN)/uv
-	test -e $(VENV)/.dev || $(UV) install --quiet --require-hashes -r requirements/run.txt
-	$(UV) install --quiet --no-deps -e .
+	test -e $(VENV)/.dev || $(UV) install --quiet --python $(BIN)/python --require-hashes -r requirements/run.txt
+	$(UV) install --quiet --python $(BIN)/python --no-deps -e .
 	touch $@
 
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/uv
-	$(UV) install --quiet --require-hashes -r requirements/dev.txt
-	$(UV) install --quiet --no-deps -e .
+	$(UV) install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(UV) install --quiet --python $(BIN)/python --no-deps -e .
 	touch $@
 
 # torch first, from where pip is told to look, else from the index of CPU builds that uv knows.

@@ -1,4 +1,4 @@
-"""Speed and memory of the simulator in the report's E1 setting: `python -m benchmarks.sim [--requests N ...]`.
+"""Speed and memory of the simulator in the report's E1 setting: `python -m benchmarks.sim [--requests N]`.
 
 Each size runs in a process of its own, one core, and reports requests per second of CPU and of wall time and
 the peak of resident memory. Sessions come from a generator, so memory shows what the simulator keeps.
