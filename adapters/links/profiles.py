@@ -27,8 +27,8 @@ PROFILES: Final[dict[str, LinkProfile]] = {
     for p in (
         _both(
             "quickstart",
-            Direction(delay_ms=10, rate_mbit=80),
-            "two cores: a low-hit delta of 2.5 MB takes 0.25 s, about a hundred tokens of the tiny model",
+            Direction(delay_ms=10, rate_mbit=40),
+            "two cores: a low-hit delta of 2.5 MB takes 0.5 s, a few hundred tokens of the tiny model",
         ),
         _both(
             "metro",
