@@ -105,7 +105,7 @@ def judge(
     """Findings for the gated figures of tonight; `history` are the figures of all earlier nights."""
     past = history[history["night"].isin(list(good)) & history["valid"]]
     rows = tonight[tonight["figure"].isin(settings.figures)]
-    tested = [_test(row, _series(past, row), settings) for row in rows.itertuples()]
+    tested = [_test(row, past, settings) for row in rows.itertuples()]
     adjusted = benjamini_hochberg(
         np.array([np.nan if found.adjusted_p is None else found.adjusted_p for found in tested])
     )
@@ -115,15 +115,25 @@ def judge(
     ]
 
 
-def _series(past: pd.DataFrame, row: object) -> pd.DataFrame:
+def _series(past: pd.DataFrame, row: object) -> tuple[pd.DataFrame, list[str]]:
+    """Nights of the same series that compare, and in what the last one that does not compare differs."""
     same = np.ones(len(past), bool)
-    for column in ("job", "cell", "figure", "comparable"):
+    for column in ("job", "cell", "figure"):
         same &= (past[column] == getattr(row, column)).to_numpy()
-    return past[same].sort_values("night")
+    series = past[same].sort_values("night")
+    ours = str(row.comparable)  # type: ignore[attr-defined]
+    comparable = (series["comparable"] == ours).to_numpy(bool)
+    differs: list[str] = []
+    if not comparable.all():
+        theirs = str(series["comparable"][~comparable].iloc[-1])
+        pairs = zip(ours.split("; "), theirs.split("; "), strict=False)
+        differs = [a.partition("=")[0] for a, b in pairs if a != b]
+    return series[comparable], differs
 
 
-def _test(row: object, series: pd.DataFrame, settings: GateSettings) -> Finding:
+def _test(row: object, past: pd.DataFrame, settings: GateSettings) -> Finding:
     """Finding with the uncorrected p; outcome still open."""
+    series, differs = _series(past, row)
     value = float(row.value)  # type: ignore[attr-defined]
     head = (row.job, row.cell, row.figure, row.unit)  # type: ignore[attr-defined]
     values = series["value"].to_numpy(np.float64)
@@ -131,6 +141,8 @@ def _test(row: object, series: pd.DataFrame, settings: GateSettings) -> Finding:
         return Finding(*head, Outcome.UNKNOWN, value, None, None, None, 0, reason="the run is invalid")
     if len(values) < settings.min_nights:
         reason = f"{len(values)} good nights to compare with; {settings.min_nights} are needed"
+        if differs:
+            reason += f" (earlier ones do not compare: other {', '.join(differs)})"
         return Finding(*head, Outcome.UNKNOWN, value, None, None, None, len(values), reason=reason)
     if not (np.isfinite(values).all() and math.isfinite(value)):
         same = bool(np.array_equal(values, np.full(len(values), value)))

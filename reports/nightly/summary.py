@@ -66,7 +66,7 @@ def markdown(night: Night, findings: Sequence[Finding]) -> str:
         value = numbers.value(finding.value, finding.unit)
         lines.append(
             f"| {finding.job} | {finding.cell} | {finding.figure} | {value} | {reference} | {change} | {p} | "
-            f"{_MARKS[finding.outcome]} |"
+            f"{finding.reason or _MARKS[finding.outcome]} |"
         )
     return "\n".join(lines) + "\n"
 

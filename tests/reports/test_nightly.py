@@ -291,3 +291,11 @@ def test_night_record_round_trips(tmp_path: Path) -> None:
     (tmp_path / "night.json").write_text("[]")
     with pytest.raises(ReportError, match="not the record of a night"):
         Night.read(tmp_path)
+
+
+def test_what_no_longer_compares_is_not_judged_and_says_in_what_it_differs() -> None:
+    table = rows(np.array([100.0, 101.0, 99.0, 200.0])).assign(comparable="trace=a; model=x")
+    table.loc[3, "comparable"] = "trace=a; model=y"
+    (found,) = judge(table[:-1], table[-1:], set(table["night"][:-1]), GateSettings(figures=("ttft_p50",)))
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.reason.endswith("(earlier ones do not compare: other model)")
