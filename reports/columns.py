@@ -24,7 +24,7 @@ from reports.run import Run
 from reports.schema import HANDOFFS, REQUESTS
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.signedinteger[Any]]
 Mask = npt.NDArray[np.bool_]
 
 pc: Final[Any] = pyarrow.compute  # its stubs refuse chunked arrays
@@ -101,7 +101,9 @@ class Columns:
             if key not in self._codes:
                 labels: dict[str, int] = {}
                 found = self._gather(table, [name], lambda _, __, ___, column: _encode(column, labels))[name]
-                codes = np.where(np.isnan(found), -1, found).astype(np.int32)
+                small = len(labels) < 1 << 15
+                known = np.nan_to_num(found, copy=False, nan=-1)
+                codes: Codes = known.astype(np.int16) if small else known.astype(np.int32)
                 self._codes[key] = (codes, list(labels))
             return self._codes[key]
 
