@@ -147,7 +147,7 @@ def _test(row: object, past: pd.DataFrame, settings: GateSettings) -> Finding:
     if not (np.isfinite(values).all() and math.isfinite(value)):
         same = bool(np.array_equal(values, np.full(len(values), value)))
         return Finding(*head, Outcome.PASSED, value, None, None, 1.0 if same else None, len(values))
-    within = _within([*zip(series["low"], series["high"], strict=True), (row.low, row.high)])  # type: ignore[attr-defined]
+    within = within_night([*zip(series["low"], series["high"], strict=True), (row.low, row.high)])  # type: ignore[attr-defined]
     reference = values[segment_starts(values, within)[-1] :]
     mean = float(reference.mean())
     change = value - mean if mean == 0 else value / mean - 1
@@ -193,9 +193,9 @@ def _shift(
     return p, starts[-1], float(before.mean())
 
 
-def _within(intervals: list[tuple[float | None, float | None]]) -> float:
+def within_night(intervals: list[tuple[float | None, float | None]]) -> float:
     """Median standard error within a night, from the 95 % intervals; 0 when unknown."""
-    widths = [high - low for low, high in intervals if low is not None and high is not None]
+    widths = [high - low for low, high in intervals if low is not None and high is not None]  # NaN: unknown
     known = [width for width in widths if math.isfinite(width)]
     return float(np.median(known)) / _INTERVAL_WIDTH_SD if known else 0.0
 

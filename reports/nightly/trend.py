@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.chart import COLOURS, DASHES, SYMBOLS, axis, layout
-from reports.nightly.gate import GateSettings
+from reports.nightly.gate import GateSettings, within_night
 from reports.nightly.record import Night
 from reports.render import put, script_json, template
 from reports.stats.change_point import segment_starts
@@ -64,7 +64,8 @@ def _series(figures: pd.DataFrame, order: Sequence[str]) -> list[dict[str, Any]]
 
 def _one(key: tuple[str, str, str], rows: list[dict[str, Any]]) -> dict[str, Any]:
     finite = [row for row in rows if math.isfinite(row["value"])]
-    starts = segment_starts(np.array([row["value"] for row in finite])) if finite else [0]
+    noise = within_night([(row["low"], row["high"]) for row in finite])
+    starts = segment_starts(np.array([row["value"] for row in finite]), noise) if finite else [0]
     return {
         "figure": key[0],
         "job": key[1],
