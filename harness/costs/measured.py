@@ -20,13 +20,14 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_s_per_token: Quantity
     kv_read_s_per_token: Quantity
     overhead_s: Quantity
+    decode_kernel_tokens: Quantity
     kv_bytes_per_token: Quantity
     capacity_tokens: Quantity
     fabric_bytes_s: Quantity
 
 
 def load_measured(path: Path) -> Deployment:
-    """Read a file that `write_measured` wrote. Raises ProfileError."""
+    """Read a file that harness.experiment.measure_steps wrote. Raises ProfileError."""
     try:
         m = msgspec.toml.decode(path.read_bytes(), type=Measured)
     except OSError as error:
@@ -47,7 +48,7 @@ def deployment(m: Measured) -> Deployment:
         kv_read_s_per_token=m.kv_read_s_per_token.value,
         decode_s_per_token=m.decode_s_per_token.value,
         overhead_s=m.overhead_s.value,
-        decode_kernel_tokens=0,
+        decode_kernel_tokens=int(m.decode_kernel_tokens.value),
         kv_bytes_per_token=m.kv_bytes_per_token.value,
         recent_tokens=0,
         recent_extra_bytes_per_token=0.0,

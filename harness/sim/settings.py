@@ -17,7 +17,7 @@ class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str | None = None
     """Model profile (harness.costs); None: the cluster's model, which must then name one."""
     measured: str | None = None
-    """File of step times measured on a real engine (`python -m harness.sim.measure`); wins over the model."""
+    """Step times measured on a real engine (harness.experiment.measure_steps); wins over the model."""
     devices: str | None = None
     """Devices of a worker, e.g. 'h100x16'; None: the cluster's engine_options, else 'h100x8'."""
     relay_devices: str | None = None
