@@ -16,7 +16,11 @@ from harness.policy.phase import Phase
 from harness.policy.roles import Role
 from tests.cluster.cluster import Answer, Cluster, cluster
 
-pytestmark = pytest.mark.live
+# A worker that dies leaves its sockets as a crash does: nobody closes them.
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 PROMPT = [random.Random(7).randrange(300, 500) for _ in range(300)]
 TOKENS = 500
