@@ -70,10 +70,8 @@ def _better(analysis: Analysis, key: str, comparison: Comparison, row: Row) -> A
     p = numbers.p_value(row.adjusted_p)
     details = [f"Sure: {p} after correction; 95 % interval of the change {around}."]
     if row.change.low is not None and row.change.high is not None and row.change.low <= 0 <= row.change.high:
-        details = [
-            f"Likely: {p} after correction, but the 95 % interval of the change, {around}, includes 0: "
-            "more repetitions would tell."
-        ]
+        wide = f"but the 95 % interval of the change, {around}, includes 0"
+        details = [f"Likely: {p} after correction, {wide}: more repetitions would tell."]
     runner_up = _close_second(analysis, key, comparison, row)
     if runner_up:
         details.append(runner_up)
