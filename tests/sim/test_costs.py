@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from harness.costs.deployment import attention_pairs, deploy
-from harness.costs.measured import deployment, load_measured
+from harness.costs.measured import Measured, deployment, load_measured
 from harness.costs.profile import (
     ProfileError,
     known_accelerators,
@@ -22,7 +22,6 @@ from harness.costs.profile import (
 )
 from harness.costs.quantity import Basis, Quantity
 from harness.experiment.measure_steps import _design, _non_negative, plain
-from tests.sim.cells import deployment as toy
 
 
 @pytest.mark.parametrize("load", [load_accelerator, load_model, load_line])
@@ -79,8 +78,6 @@ def test_step_times_give_their_own_coefficients_back() -> None:
 
 
 def test_a_measured_file_reads_back_as_a_deployment(tmp_path: Path) -> None:
-    from harness.costs.measured import Measured
-
     def quantity(value: float) -> Quantity:
         return Quantity(value, Basis.FITTED, "here")
 
@@ -93,4 +90,3 @@ def test_a_measured_file_reads_back_as_a_deployment(tmp_path: Path) -> None:
     assert found.step_s(256, attention_pairs(256, 0), 0) == pytest.approx(
         2e-3 + 256e-4 + 256 * 257 / 2 * 3e-8
     )
-    assert toy().name == "toy"
