@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.sim.decode_clock import DecodeClock
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(
     first_s=st.floats(1e-4, 0.1),
     growth_s=st.floats(0, 1e-4),
