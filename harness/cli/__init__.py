@@ -66,7 +66,9 @@ def cli() -> None:
 def main() -> None:
     """Console entry point: domain errors become one line and an exit code."""
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)
+        if isinstance(code, int):  # what a command gave to ctx.exit()
+            sys.exit(code)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:

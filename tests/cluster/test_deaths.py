@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 PROMPT = [random.Random(7).randrange(300, 500) for _ in range(300)]
-TOKENS = 500
+TOKENS = 900
 SLOW = LinkProfile("slow", Direction(delay_ms=5, rate_mbit=25), Direction(delay_ms=5, rate_mbit=25))
 POLICY: dict[str, Any] = {
     "routing": {"relay_bound_ms": 0.0},
@@ -61,7 +61,7 @@ def crash_when(running: Cluster, phase: Phase, role: Role) -> list[str]:
 
 async def ask(
     tmp_path: Path, mode: str, counts: dict[Role, int], phase: Phase | None, role: Role
-) -> tuple[Answer, int]:
+) -> tuple[Answer, bool]:
     async with cluster(tmp_path, mode, policy=POLICY, counts=counts, link=SLOW, rate_bytes_s=1e5) as running:
         crashed = crash_when(running, phase, role) if phase is not None else ["none"]
         async with asyncio.timeout(40):
@@ -69,9 +69,16 @@ async def ask(
                 PROMPT, TOKENS, request=REQUEST, seed=5, temperature=0.8, ignore_eos=True
             )
             await running.settled()
-        assert crashed, f"{phase} was never reached"
-        retries = 0
-        return answer, retries
+        return answer, bool(crashed)
+
+
+def ask_until_reached(tmp_path: Path, counts: dict[Role, int], phase: Phase, role: Role) -> Answer:
+    """A fast relay may end the answer before the phase comes: then nobody died, and it is tried again."""
+    for attempt in range(5):
+        answer, reached = asyncio.run(ask(tmp_path / str(attempt), "pdd-catch-up", counts, phase, role))
+        if reached:
+            return answer
+    raise AssertionError(f"{phase} was never reached")
 
 
 def test_any_role_may_die_in_any_phase(tmp_path: Path) -> None:
@@ -88,7 +95,7 @@ def test_any_role_may_die_in_any_phase(tmp_path: Path) -> None:
             for role in ROLES:
                 counts = dict.fromkeys(ROLES, 1 + spare)
                 path = tmp_path / f"{phase}-{role}-{spare}"
-                answer, _ = asyncio.run(ask(path, "pdd-catch-up", counts, phase, role))
+                answer = ask_until_reached(path, counts, phase, role)
                 case = f"{role} dies while {phase}, {spare} spare"
                 assert answer.ids == whole.ids[: len(answer.ids)], f"{case}: wrong, doubled or missing tokens"
                 if answer.error is None:
