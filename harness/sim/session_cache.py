@@ -8,7 +8,6 @@ one group share a head. A session usually has one run; a context break or a suba
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,14 +111,14 @@ class SessionCache:
         if not entry.pins:
             del self._entries[session.session_id]
 
-    def evict(self, wanted: int) -> Iterator[tuple[str, int]]:
+    def evict(self, wanted: int) -> list[tuple[str, int]]:
         """Free `wanted` tokens from the least recently used sessions: (session, tokens it still holds).
 
         Old branches go first, then the tail of the last run. Pinned sessions are passed over."""
-        for session_id in list(self._entries):
+        cut_down: list[tuple[str, int]] = []
+        for session_id, entry in self._entries.items():
             if wanted <= 0:
-                return
-            entry = self._entries[session_id]
+                break
             if entry.pins:
                 continue
             before = self.tokens
@@ -132,11 +131,11 @@ class SessionCache:
                 run.held -= cut
                 self.tokens -= cut
             wanted -= before - self.tokens
-            if run.own == 0:
+            cut_down.append((session_id, run.held if run.own else 0))
+        for session_id, held in cut_down:
+            if held == 0:
                 del self._entries[session_id]
-                yield session_id, 0
-            else:
-                yield session_id, run.held
+        return cut_down
 
     def held(self, session: Session) -> int:
         """Longest run of the session."""
