@@ -7,13 +7,13 @@ versions, host, link, engine, clocks, validity. Null means "not known" or "does 
 from __future__ import annotations
 
 import enum
-import os
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from reports.errors import RecordingError, ReportError
+from reports.errors import ReportError
+from reports.whole_file import write_whole
 
 FILE_NAME: Final = "run.json"
 FORMAT: Final = 1
@@ -175,18 +175,7 @@ class RunInfo(msgspec.Struct, frozen=True):
 
     def write(self, run_dir: Path) -> Path:
         """Put run.json into the run's folder at once or not at all."""
-        path = run_dir / FILE_NAME
-        temporary = run_dir / f".{FILE_NAME}.tmp"
-        try:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:
-            raise RecordingError(f"{path}: cannot write ({error.strerror})") from error
-        return path
+        return write_whole(self, run_dir, FILE_NAME)
 
     @classmethod
     def read(cls, run_dir: Path) -> RunInfo:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from reports.errors import RecordingError, ReportError
+from reports.errors import ReportError
+from reports.whole_file import write_whole
 
 FILE_NAME: Final = "night.json"
 
@@ -76,17 +76,7 @@ class Night(msgspec.Struct, frozen=True):
 
     def write(self, folder: Path) -> None:
         """Put night.json into its folder at once or not at all."""
-        path = folder / FILE_NAME
-        temporary = folder / f".{FILE_NAME}.tmp"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:
-            raise RecordingError(f"{path}: cannot write ({error.strerror})") from error
+        write_whole(self, folder, FILE_NAME)
 
     @classmethod
     def read(cls, folder: Path) -> Night:
