@@ -118,3 +118,16 @@ def test_ctrl_c_while_the_cluster_starts_ends_the_run_and_every_process(tmp_path
     if process.returncode == 130:
         assert json.loads(out)["state"] == "interrupted"
     assert Run.open(run_dir(tmp_path)).info.state is RunState.INTERRUPTED
+
+
+def test_a_model_that_is_not_there_is_an_input_error_in_one_line(tmp_path: Path) -> None:
+    experiment = tmp_path / "nowhere.toml"
+    experiment.write_text(
+        EXPERIMENT.format(duration_s=5).replace("[cluster]", '[cluster]\nmodel = "nowhere.gguf"')
+    )
+    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.strip().splitlines()[-1]
+    assert "model file nowhere.gguf does not exist; known: 'tiny'" in said
+    assert Run.open(run_dir(tmp_path)).info.state is RunState.FAILED

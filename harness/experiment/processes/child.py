@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.experiment.config import ConfigError
 from harness.experiment.failure import RunFailedError
+from harness.experiment.processes.lifeline import REFUSED
 
 _STOP_S: Final = 5.0
 _LOG_TAIL_BYTES: Final = 4096
@@ -56,7 +58,8 @@ class Child:
         return self.process.pid
 
     async def ready(self, timeout_s: float) -> Any:
-        """The 'ready' line. RunFailedError with the last line of the log when it does not come."""
+        """The 'ready' line. When it does not come, the last line of the log as a ConfigError if the child
+        refused its configuration, else as a RunFailedError."""
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(timeout_s):
@@ -65,6 +68,8 @@ class Child:
                     await self.process.wait()
         except TimeoutError:
             raise RunFailedError(f"{self.name}: not ready within {timeout_s:g} s; see {self._log}") from None
+        if self.process.returncode == REFUSED:
+            raise ConfigError(f"{self.name}: {self.last_words()}")
         if not line:
             raise RunFailedError(f"{self.name}: ended at start: {self.last_words()}")
         return msgspec.json.decode(line)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 _T = TypeVar("_T")
+
+# Exit code of a child that cannot work by its configuration: the user's to mend, not a failed run.
+REFUSED: Final = 2
 
 
 def read_config(kind: type[_T]) -> _T:

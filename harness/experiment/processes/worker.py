@@ -10,7 +10,7 @@ import msgspec
 from adapters.engines import load_engine
 from harness.cluster.worker import Worker, WorkerConfig
 from harness.engine import Engine, EngineError, EngineOptions
-from harness.experiment.processes.lifeline import read_config, say_ready, until_told
+from harness.experiment.processes.lifeline import REFUSED, read_config, say_ready, until_told
 
 
 class WorkerProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +32,13 @@ def main() -> int:
     config = read_config(WorkerProcess)
     try:
         engine = load_engine(config.engine, config.options)
+    except EngineError as error:
+        sys.stderr.write(f"{error}\n")
+        return REFUSED
+    try:
         asyncio.run(_serve(config, engine))
     except (EngineError, OSError) as error:
-        sys.stderr.write(f"{config.worker.name}: {error}\n")
+        sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
