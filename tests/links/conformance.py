@@ -121,6 +121,7 @@ class LinkConformance:
     rates_mbit: tuple[float, ...]
     rate_seconds: float
     payload_rate_mbit = 50
+    shared_rate_mbit = 20
     byte_overhead: tuple[float, float]
     """Carried bytes divided by payload bytes: least and most."""
 
@@ -260,14 +261,15 @@ class LinkConformance:
 
     def test_cross_traffic_takes_its_share_while_it_is_asked_for(self, line):
         async def body():
-            clean = both(delay_ms=2, rate_mbit=20)
-            shared = both("shared", delay_ms=2, rate_mbit=20, cross_traffic_flows=3)
+            rate_mbit = self.shared_rate_mbit
+            clean = both(delay_ms=2, rate_mbit=rate_mbit)
+            shared = both("shared", delay_ms=2, rate_mbit=rate_mbit, cross_traffic_flows=3)
             taken = []
             async with line.peers(clean) as ends:
                 for profile in (clean, shared, clean):
                     await ends.link.apply(profile)
                     await asyncio.sleep(0.5)
-                    taken.append((await ends.run("push", 1_500_000))["seconds"])
+                    taken.append((await ends.run("push", int(rate_mbit * 75_000)))["seconds"])
             return taken
 
         # Alone 0.6 s; one of four flows would take 2.4 s.

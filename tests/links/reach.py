@@ -6,12 +6,14 @@ import json
 import socket
 import sys
 
+NOBODY_S_PORT = 10
+
 
 def answer(address):
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.5)
         try:
-            probe.connect((address, 9))
+            probe.connect((address, NOBODY_S_PORT))
         except ConnectionRefusedError:
             return "refused"
         except TimeoutError:

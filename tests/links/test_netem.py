@@ -31,5 +31,6 @@ class TestNetem(PacketConformance):
     rates_mbit = (10, 20) if GUEST else (50, 200, 500)
     rate_seconds = 5.0
     payload_rate_mbit = 20 if GUEST else 50
+    shared_rate_mbit = 5 if GUEST else 20
     interval_ms = 4.0 if GUEST else 1.0
     byte_overhead = (1.0, 1.1)
