@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from harness.cluster.messages import Command, Sampling
 from harness.cluster.progress import CLOSED
@@ -28,7 +28,9 @@ from harness.engine import (
 from harness.policy import actions as act
 from harness.policy import events as ev
 
-_MAX_WAITING: Final = 4096  # sequences that wait for a slot; beyond it openings fail
+_MAX_WAITING: Final = 4096  # sequences that wait for a slot or for KV; beyond it openings fail
+
+_Opening: TypeAlias = "tuple[act.Prefill | act.Open, str, array[int]]"  # with its session and its ids
 
 Tell = Callable[[ev.Event, Sequence[int]], None]
 """Report an event, with the ids that belong to it."""
@@ -71,9 +73,9 @@ class Desk:
         self._tell = tell
         self._progress = progress
         self._sequences: dict[ev.WorkId, _Sequence] = {}
-        self._behind: list[tuple[act.Prefill | act.Open, str, array[int]]] = []
-        """Openings that wait for KV of their own session, at most one a live request."""
-        self._waiting: deque[tuple[act.Prefill | act.Open, str, array[int]]] = deque()
+        self._behind: deque[_Opening] = deque()
+        """Openings that wait for KV of their own session."""
+        self._waiting: deque[_Opening] = deque()
         self._cached_as: dict[ev.WorkId, str] = {}
         self._cached_last: dict[str, ev.WorkId] = {}
 
@@ -154,17 +156,17 @@ class Desk:
     def _open_or_wait(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
         """First come, first served: what needs little room does not overtake what needs much."""
         if self._is_on_its_way(session, ids):
-            self._behind.append((action, session, ids))
+            self._hold(self._behind, (action, session, ids))
             return
         if self._waiting:
-            self._wait(action, session, ids)
+            self._hold(self._waiting, (action, session, ids))
             return
         try:
             self._open(action, session, ids)
         except NoCapacity:
             if not self._sequences:
                 raise  # nothing that could end and make room
-            self._wait(action, session, ids)
+            self._hold(self._waiting, (action, session, ids))
 
     def _is_on_its_way(self, session: str, ids: array[int]) -> bool:
         """The KV of a prefix of `ids` is just being received for an earlier turn of the session: the sequence
@@ -178,17 +180,17 @@ class Desk:
 
     def _follow_up(self) -> None:
         """KV has landed, or will not: what waited behind it is opened, or waits behind another."""
-        behind, self._behind = self._behind, []
+        behind, self._behind = self._behind, deque()
         for action, session, ids in behind:
             try:
                 self._open_or_wait(action, session, ids)
             except EngineError as error:
                 self._tell(ev.WorkFailed(action.request, action.work, f"{self._name}: {error}"), ())
 
-    def _wait(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
-        if len(self._waiting) >= _MAX_WAITING:
+    def _hold(self, queue: deque[_Opening], opening: _Opening) -> None:
+        if len(self._behind) + len(self._waiting) >= _MAX_WAITING:
             raise EngineError(f"{_MAX_WAITING} sequences wait for a place already")
-        self._waiting.append((action, session, ids))
+        queue.append(opening)
 
     def _open(self, action: act.Prefill | act.Open, session: str, ids: array[int]) -> None:
         seq = action.work

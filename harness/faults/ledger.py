@@ -41,8 +41,11 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{os.getpid()}-{time.time_ns()}{_SUFFIX}"
-        self._file = self._path.open("ab")
+        # Under its name only with its first line: another run's sweep removes a ledger without a live runner.
+        fresh = self._path.with_suffix(".new")
+        self._file = fresh.open("ab")
         self.record("runner", os.getpid())
+        fresh.rename(self._path)
 
     def record(self, name: str, pid: int) -> None:
         """Before anything else is done with the process. One that has ended already is not recorded."""
