@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from adapters.links import judge_link
 from harness.experiment.cell_run import CellRecord
+from harness.experiment.recomputation import recomputed
 from reports.run import Run
 from reports.runinfo import Validity
 
@@ -14,7 +15,7 @@ _ERROR_SHARE_BOUND = 0.01
 
 
 def judge(record: CellRecord, run: Run) -> Validity:
-    """Instrument, prefix hits, failures and workers of one cell and repetition."""
+    """Instrument, prefix hits, recomputation, failures and workers of one cell and repetition."""
     reasons: list[str] = []
     cautions: list[str] = list(record.warnings)
     if record.finished is not None:
@@ -22,6 +23,7 @@ def judge(record: CellRecord, run: Run) -> Validity:
         if record.finished.interrupted:
             reasons.append("interrupted: the load was ended early")
     reasons += _prefix_hits(record, run)
+    reasons += recomputed(run, record.cell.name, record.rep)
     if record.profiles:
         reasons += judge_link(record.profiles, record.link_samples)
     reasons += record.died
