@@ -40,6 +40,9 @@ class EngineInfo(msgspec.Struct, frozen=True):
     max_sequences: int
     kv_bytes_per_token: float
     emulated: bool = False
+    recomputes: bool = False
+    """It offers no KV: what it exports are ids, and an import computes them. Whoever reads the records must
+    know, and what only KV has (bytes, hits) is not reported."""
     block_tokens: int = 1
     """KV moves in whole blocks of so many positions: a range that is cut elsewhere takes along the blocks it
     touches, so cut at multiples."""
@@ -68,6 +71,12 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Emulated: real seconds per modelled second; 0.1 runs ten times faster."""
     byte_scale: float = 1.0
     """Emulated: real KV bytes per modelled byte (at least 8 a token are real)."""
+    endpoint: str | None = None
+    """OpenAI: base URL of the server that computes, such as 'http://10.0.0.1:8000'."""
+    api_key_env: str | None = None
+    """OpenAI: the environment variable that holds the key of the server."""
+    vocab_size: int | None = None
+    """OpenAI: ids that the server's model knows; no endpoint tells it."""
 
 
 class Decode(msgspec.Struct, frozen=True):
@@ -124,19 +133,19 @@ Output: TypeAlias = Extended | Sampled | Finished | Evicted | SequenceFailed
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Counters since start (tokens) and the present state of the KV cache."""
+    """Counters since start (tokens) and the present state of the KV cache. None: the engine cannot tell."""
 
     running: int
     waiting: int
-    held_tokens: int
-    capacity_tokens: int
-    computed_tokens: int
-    cached_tokens: int
+    held_tokens: int | None
+    capacity_tokens: int | None
+    computed_tokens: int | None
+    cached_tokens: int | None
     external_tokens: int
     decoded_tokens: int
-    evicted_tokens: int
-    steps: int
-    busy_ns: int
+    evicted_tokens: int | None
+    steps: int | None
+    busy_ns: int | None
 
 
 class EngineError(Exception):
@@ -182,7 +191,10 @@ class Engine(Protocol):
         self, seq: SeqId, p0: int, p1: int, blob: bytes | memoryview, ids: Sequence[int] = ()
     ) -> None:
         """Append an exported range; p0 must equal length(seq). `ids` are needed only for positions
-        beyond the opened prompt (kv_transfer handoff). Raises KvMismatch; then nothing changed."""
+        beyond the opened prompt (kv_transfer handoff). Raises KvMismatch; then nothing changed.
+
+        An engine that recomputes takes time for it: length(seq) grows when it says Extended, and the next
+        range may be given before that."""
         ...
 
     def stop(self, seq: SeqId) -> None:

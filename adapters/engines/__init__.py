@@ -9,6 +9,7 @@ from harness.engine import Engine, EngineError, EngineOptions, Tokenizer
 _ENGINES = {
     "emulated": "adapters.engines.emulated.engine",
     "llamacpp": "adapters.engines.llamacpp.engine",
+    "openai": "adapters.engines.openai.engine",
     "vllm": "adapters.engines.vllm.engine",
 }
 

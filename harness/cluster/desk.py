@@ -59,6 +59,8 @@ class _Sequence:
     decode: ev.WorkId | None = None
     awaits_kv: bool = False
     """Opened for KV that is on its way, and not complete yet."""
+    error: str | None = None
+    """Why the engine has given it up."""
 
 
 class Desk:
@@ -105,10 +107,12 @@ class Desk:
     def take(self, outputs: Sequence[Output]) -> None:
         """Report what a step of the engine brought."""
         finishes = {o.seq: o.reason for o in outputs if isinstance(o, Finished)}
+        last = {o.seq: o.index for o in outputs if isinstance(o, Sampled)}
         for output in outputs:
             match output:
                 case Sampled():
-                    self._sampled(output, finishes)
+                    ends = output.index == last[output.seq]
+                    self._sampled(output, finishes.get(output.seq) if ends else None)
                 case Extended():
                     self._extended(output)
                 case Evicted():
@@ -120,17 +124,28 @@ class Desk:
                 case _:
                     assert_never(output)
 
-    def join(self, seq: ev.WorkId, p0: int, p1: int, blob: bytes, ids: array[int]) -> None:
+    def join(self, seq: ev.WorkId, p0: int, p1: int, blob: bytes, ids: array[int]) -> int:
         """Join received KV [p0, p1) to a sequence; `ids` are those of the range, as far as the sender knew
-        them beyond the prompt. Raises EngineError when it does not fit."""
+        them beyond the prompt. Returns the positions held now: fewer than p1 where the engine recomputes.
+        Raises EngineError when it does not fit."""
         sequence = self._sequence(seq)
         known = max(sequence.prompt_length, sequence.end)
         beyond = ids[max(0, known - p0) :] if p1 > known else array("I")
         self._engine.import_kv(seq, p0, p1, blob, beyond)
         sequence.end = p1
         sequence.context = sequence.context[:known] + beyond
-        self._progress(seq, p1)
-        if p1 >= sequence.prompt_length - 1:
+        held = self._engine.length(seq)
+        self._held(seq, sequence, held)
+        return held
+
+    def failure(self, seq: ev.WorkId) -> str:
+        """Why a sequence takes no KV any more."""
+        sequence = self._sequences.get(seq)
+        return (sequence.error if sequence is not None else None) or f"sequence {seq} was closed"
+
+    def _held(self, seq: ev.WorkId, sequence: _Sequence, positions: int) -> None:
+        self._progress(seq, positions)
+        if positions >= sequence.prompt_length - 1:
             self._landed(sequence)
 
     def _landed(self, sequence: _Sequence) -> None:
@@ -307,14 +322,13 @@ class Desk:
 
     # -------------------------------------------------------------------- outputs
 
-    def _sampled(self, output: Sampled, finishes: dict[ev.WorkId, str]) -> None:
+    def _sampled(self, output: Sampled, finish: str | None) -> None:
         sequence = self._sequences.get(output.seq)
         if sequence is None or sequence.decode is None:
             return
         work = sequence.decode
         sequence.context.append(output.token)
         self._progress(output.seq, len(sequence.context) - 1)
-        finish = finishes.get(output.seq)
         if finish is None:
             sequence.end += 1
         else:
@@ -325,7 +339,7 @@ class Desk:
         sequence = self._sequences.get(output.seq)
         if sequence is None:
             return
-        self._progress(output.seq, output.length)
+        self._held(output.seq, sequence, output.length)
         while sequence.computes and sequence.computes[0].end <= output.length:
             compute = sequence.computes.popleft()
             if compute.is_prefill:
@@ -349,6 +363,8 @@ class Desk:
             works.append(sequence.decode)
         sequence.computes.clear()
         sequence.decode = None
+        sequence.error = output.error
+        self._progress(output.seq, CLOSED)  # transfers that wait for its KV need not wait any longer
         for work in works:
             self._tell(ev.WorkFailed(sequence.request, work, f"{self._name}: {output.error}"), ())
 

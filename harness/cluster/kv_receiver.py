@@ -13,6 +13,7 @@ from aiohttp import WSMsgType, web
 from harness.cluster import messages as msg
 from harness.cluster.engine_thread import EngineThread
 from harness.cluster.frame import FrameError, unpack_ids
+from harness.cluster.progress import ProgressBoard
 from harness.engine import EngineError
 from harness.policy import events as ev
 
@@ -25,16 +26,27 @@ class _Incoming:
     next_part: int = 0
     kv_bytes: int = 0
     join_ns: int = 0
+    held: int = 0
     error: str | None = None
 
 
 class KvReceiver:
     """The /kv endpoint of one worker."""
 
-    def __init__(self, name: str, thread: EngineThread, tell: Callable[[ev.Event], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        thread: EngineThread,
+        board: ProgressBoard,
+        tell: Callable[[ev.Event], None],
+        *,
+        stall_s: float,
+    ) -> None:
         self._name = name
         self._thread = thread
+        self._board = board
         self._tell = tell
+        self._stall_s = stall_s
 
     async def serve(self, connection: web.WebSocketResponse) -> None:
         """Handle one connection until it ends; transfers on it come one after the other."""
@@ -85,7 +97,7 @@ class KvReceiver:
         ids = incoming.ids[segment.p0 - begin.p0 : segment.p1 - begin.p0]
         started_ns = time.monotonic_ns()
         try:
-            await self._thread.call(
+            incoming.held = await self._thread.call(
                 lambda: self._thread.desk.join(begin.seq, segment.p0, segment.p1, blob, ids)
             )
         except EngineError as error:
@@ -94,9 +106,24 @@ class KvReceiver:
 
     async def _finish(self, connection: web.WebSocketResponse, incoming: _Incoming) -> None:
         begin = incoming.begin
+        if incoming.error is None and incoming.held < begin.p1:
+            await self._until_held(incoming)
         if incoming.error is None:
             self._tell(ev.TransferDone(begin.request, begin.work, incoming.kv_bytes, incoming.join_ns))
         with contextlib.suppress(
             ConnectionError
         ):  # the sender has given up or is gone; nobody waits for this
             await connection.send_bytes(msg.encode(msg.KvAck(begin.work, incoming.error)))
+
+    async def _until_held(self, incoming: _Incoming) -> None:
+        """An engine that recomputes holds what it was given only later."""
+        begin = incoming.begin
+        started_ns = time.monotonic_ns()
+        try:
+            await self._board.beyond(begin.seq, begin.p1 - 1, self._stall_s)
+        except TimeoutError:
+            incoming.error = f"{self._name}: [{begin.p0}, {begin.p1}) not held within {self._stall_s:g} s"
+        except KeyError:
+            why = await self._thread.call(lambda: self._thread.desk.failure(begin.seq))
+            incoming.error = f"{self._name}: {why}"
+        incoming.join_ns += time.monotonic_ns() - started_ns

@@ -19,6 +19,7 @@ import msgspec
 from harness.clock import Anchor, take_anchor
 from harness.cluster import messages as msg
 from harness.cluster.exchange import End, Exchange, Failure
+from harness.cluster.unknowable import without_kv
 from harness.cluster.worker_connection import WorkerAddress, WorkerConnection, WorkerRefusedError
 from harness.engine import EngineInfo
 from harness.policy import actions as act
@@ -159,7 +160,7 @@ class Router:
         for timer in self._timers.values():
             timer.cancel()
         for row in self._journal.unfinished():
-            self._record(self._handoffs, row)
+            self._record(self._handoffs, self._knowable(row))
         for writer in (self._handoffs, self._decisions, self._samples):
             if writer is not None:
                 writer.close()
@@ -256,7 +257,11 @@ class Router:
         for action in actions:
             self._do(action)
         if row is not None:
-            self._record(self._handoffs, row)
+            self._record(self._handoffs, self._knowable(row))
+
+    def _knowable(self, row: Row) -> Row:
+        """What is known of a request: of workers that recompute, nothing about KV."""
+        return without_kv(row) if any(info.recomputes for info in self.infos.values()) else dict(row)
 
     def _record(self, writer: TableWriter, row: Row) -> None:
         if self.failed.done():
@@ -291,9 +296,8 @@ class Router:
             case act.Emit():
                 self._exchanges[action.request].emit(self._staged)
             case act.Finish():
-                self._exchanges[action.request].end(
-                    End(action.reason, dict(self._journal.row(action.request)))
-                )
+                times = self._knowable(self._journal.row(action.request))
+                self._exchanges[action.request].end(End(action.reason, times))
             case act.Fail():
                 self._exchanges[action.request].end(Failure(action.error))
             case act.SetDeadline():

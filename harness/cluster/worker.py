@@ -66,7 +66,9 @@ class Worker:
             segment_tokens=config.segment_tokens,
             stall_s=config.stall_s,
         )
-        self._receiver = KvReceiver(config.name, self._thread, self._tell)
+        self._receiver = KvReceiver(
+            config.name, self._thread, self._board, self._tell, stall_s=config.stall_s
+        )
         self._router: web.WebSocketResponse | None = None
         self._outbox: asyncio.Queue[Told] = asyncio.Queue(_MAX_REPORTS)
         self._runner: web.AppRunner | None = None
@@ -190,7 +192,8 @@ class Worker:
     async def _metrics(self, _: web.Request) -> web.Response:
         registry = CollectorRegistry()
         usage = await self._thread.call(self._thread.engine.usage)
-        for field, value in msgspec.structs.asdict(usage).items():
+        counted = {name: value for name, value in msgspec.structs.asdict(usage).items() if value is not None}
+        for field, value in counted.items():
             gauge = Gauge(f"pddbench_{field}", f"Engine counter {field}.", ["worker"], registry=registry)
             gauge.labels(self._config.name).set(value)
         return web.Response(body=generate_latest(registry), content_type="text/plain")

@@ -194,7 +194,7 @@ class CellRun:
         host = link.host(slot.cluster) if link else _LOOPBACK
         process = WorkerProcess(
             engine=config.engine,
-            options=config.options(f"cell {self._cell.name}: cluster"),
+            options=config.options(f"cell {self._cell.name}: cluster", slot.name),
             worker=WorkerConfig(
                 name=slot.name,
                 host=host,

@@ -15,7 +15,7 @@ def check(experiment: Experiment) -> tuple[Cell, ...]:
     trace that is not there."""
     cells = resolve(experiment)
     for cell in cells:
-        workers_of(cell)
+        _check_endpoints(cell)
         profile_of(cell)
         source = cell.workload.source
         if not source.startswith("preset:") and not Path(source).exists():
@@ -32,3 +32,13 @@ def profile_of(cell: Cell) -> LinkProfile:
         return named(profile)
     except LinkError as error:
         raise ConfigError(f"cell {cell.name}: link.profile: {error}") from None
+
+
+def _check_endpoints(cell: Cell) -> None:
+    """Where some worker of a cell has an endpoint, each must."""
+    endpoints = cell.cluster.endpoints
+    for slot in workers_of(cell):
+        if endpoints and cell.cluster.options("", slot.name).endpoint is None:
+            raise ConfigError(
+                f"cell {cell.name}: cluster.endpoints: none for {slot.name}; there are {', '.join(endpoints)}"
+            )

@@ -92,12 +92,16 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_connections: AtLeastOne = 4
     segment_tokens: AtLeastOne = 1024
     stall_s: Positive = 30.0
+    endpoints: dict[str, str] = {}
+    """Engine `openai`: base URL of the server behind each worker, by its name (main-0) or kind (main)."""
     engine_options: dict[str, Any] = {}
-    """Further options of the named engine (devices, time_scale, byte_scale of `emulated`)."""
+    """Further options of the named engine (devices, time_scale, byte_scale of `emulated`; vocab_size and
+    api_key_env of `openai`)."""
 
-    def options(self, where: str) -> EngineOptions:
-        """What the engine is loaded with. ConfigError for an option it does not know."""
+    def options(self, where: str, worker: str = "") -> EngineOptions:
+        """What the engine of this worker is loaded with. ConfigError for an option it does not know."""
         common = {name: getattr(self, name) for name in _ENGINE_KEYS}
+        common["endpoint"] = self.endpoints.get(worker, self.endpoints.get(worker.partition("-")[0]))
         return read(EngineOptions, {**common, **self.engine_options}, f"{where}.engine_options")
 
 

@@ -25,7 +25,7 @@ from adapters.engines import load_engine
 from harness.costs.deployment import attention_pairs
 from harness.costs.measured import Measured
 from harness.costs.quantity import Basis, Quantity
-from harness.engine import Decode, Engine, EngineOptions, Extended
+from harness.engine import Decode, Engine, EngineError, EngineOptions, Extended
 
 _PROMPTS: Final = (64, 128, 256, 512)
 _PASTS: Final = (0, 512, 1024)
@@ -96,7 +96,9 @@ class _Bench:
 def measure(engine: Engine, *, repetitions: int, batch_tokens: int, name: str) -> Measured:
     """Run the grid and fit it. Points that the engine's context or slots do not hold are left out."""
     bench = _Bench(engine, repetitions)
-    info = engine.info
+    info, capacity_tokens = engine.info, engine.usage().capacity_tokens
+    if capacity_tokens is None:
+        raise EngineError(f"engine {info.engine!r} has no steps of its own: measure the server behind it")
     prefill = [
         (new, past, bench.prefill_s(new, past))
         for new, past in itertools.product(_PROMPTS, _PASTS)
@@ -129,7 +131,7 @@ def measure(engine: Engine, *, repetitions: int, batch_tokens: int, name: str) -
         overhead_s=quantity(overhead_s),
         decode_kernel_tokens=quantity(float(max(_BATCHES)), "largest batch measured"),
         kv_bytes_per_token=quantity(info.kv_bytes_per_token, "told by the engine"),
-        capacity_tokens=quantity(float(engine.usage().capacity_tokens), "told by the engine"),
+        capacity_tokens=quantity(float(capacity_tokens), "told by the engine"),
         fabric_bytes_s=quantity(_FABRIC_BYTES_S, "assumed: loopback between processes"),
     )
 

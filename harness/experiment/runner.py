@@ -282,7 +282,8 @@ def _engine_infos(record: CellRecord) -> tuple[EngineInfo, ...]:
     for slot in record.slots:
         info = record.engines.get(slot.name)
         if info is not None:
-            details = {"kv_bytes_per_token": f"{info.kv_bytes_per_token:g}", "layout_hash": info.layout_hash}
+            kv = "none: recomputed by the receiver" if info.recomputes else f"{info.kv_bytes_per_token:g}"
+            details = {"kv_bytes_per_token": kv, "layout_hash": info.layout_hash}
             out.append(
                 EngineInfo(
                     worker=slot.name,

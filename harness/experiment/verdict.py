@@ -39,6 +39,11 @@ def judge(record: CellRecord, run: Run) -> Validity:
                 f"exceed the context of {record.plan.max_context_tokens} tokens and were left out"
             )
         cautions += record.plan.warnings
+    if any(info.recomputes for info in record.engines.values()):
+        cautions.append(
+            "degraded: the workers hold no KV; what would be transferred is recomputed by the receiver, and "
+            "prefix hits, KV bytes and transfer times are not known"
+        )
     if record.link is not None and record.link.description.modelled:
         cautions.append("the WAN is a user-space relay: TCP over it is modelled, not real")
     return Validity(not reasons, tuple(reasons), tuple(cautions))
