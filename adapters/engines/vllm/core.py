@@ -35,7 +35,9 @@ class Core:
 
     def __init__(self, options: EngineOptions, build: str) -> None:
         model = models.resolve(options.model, options.model_sha256)
-        torch.set_num_threads(options.threads)
+        self._threads = options.threads
+        self._thread: threading.Thread | None = None
+        self._enter_thread()
         with _ONE_AT_A_TIME:
             kv_transfer_state._KV_CONNECTOR_AGENT = None  # noqa: SLF001
             try:
@@ -70,6 +72,7 @@ class Core:
 
     def step(self) -> dict[str, tuple[int | None, bool]]:
         """Compute one batch: (token sampled, whether the request has ended) by the job's name."""
+        self._enter_thread()
         with _ONE_AT_A_TIME:
             kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
             outputs = self._llm.step()
@@ -88,6 +91,13 @@ class Core:
         with _ONE_AT_A_TIME:
             kv_transfer_state._KV_CONNECTOR_AGENT = self._agent  # noqa: SLF001
             self._llm.engine_core.shutdown()
+
+    def _enter_thread(self) -> None:
+        """OpenMP counts threads for each calling thread. vLLM's CPU attention takes the count twice a step,
+        and fails if torch's own setting, applied late, comes between."""
+        if self._thread is not threading.current_thread():
+            self._thread = threading.current_thread()
+            torch.set_num_threads(self._threads)
 
     def _describe(self, options: EngineOptions, build: str, model: models.Model) -> EngineInfo:
         config = self._llm.vllm_config
