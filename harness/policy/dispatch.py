@@ -6,6 +6,10 @@ and the estimate of what is queued for the WAN.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Final
+
 from harness.policy import actions as act
 from harness.policy.config import PolicyConfig
 from harness.policy.events import WorkId
@@ -14,6 +18,9 @@ from harness.policy.request import Leg, LegName, Request, Work, WorkKind
 from harness.policy.roles import Role, TransferPurpose, TransferStart
 from harness.policy.roster import Roster, Worker
 from harness.policy.wan import WanEstimate
+
+_PREFILL, _MAIN = LegName.PREFILL, LegName.MAIN
+_TRANSFER = WorkKind.TRANSFER
 
 
 class Dispatcher:
@@ -26,10 +33,9 @@ class Dispatcher:
         self.wan = WanEstimate()
         self.now_ns = 0
         self._out: list[act.Action] = []
-        self._last_work: WorkId = 0
-
-    def say(self, action: act.Action) -> None:
-        self._out.append(action)
+        self.say: Final[Callable[[act.Action], None]] = self._out.append
+        """Answer with one more action."""
+        self._new_work: Final[Callable[[], WorkId]] = itertools.count(1).__next__
 
     def take(self) -> tuple[act.Action, ...]:
         """The actions since the last call."""
@@ -43,19 +49,18 @@ class Dispatcher:
         leg = Leg(name, worker.name, work)
         req.sequences[work] = worker.name
         worker.sequences += 1
-        match name:
-            case LegName.PREFILL:
-                req.prefill = leg
-                req.p_worker = worker.name
-                leg.compute = work
-                req.works[work] = Work(WorkKind.PREFILL, name, worker.name, work)
-                self.say(act.Prefill(req.id, work, worker.name, req.goal))
-                return leg
-            case LegName.RELAY:
-                req.relay = leg
-            case LegName.MAIN:
-                req.main = leg
-                req.md_worker = worker.name
+        if name is _PREFILL:
+            req.prefill = leg
+            req.p_worker = worker.name
+            leg.compute = work
+            req.works[work] = Work(WorkKind.PREFILL, name, worker.name, work)
+            self.say(act.Prefill(req.id, work, worker.name, req.goal))
+            return leg
+        if name is _MAIN:
+            req.main = leg
+            req.md_worker = worker.name
+        else:
+            req.relay = leg
         req.works[work] = Work(WorkKind.OPEN, name, worker.name, work)
         self.say(act.Open(req.id, work, worker.name, req.goal))
         return leg
@@ -77,7 +82,7 @@ class Dispatcher:
         leg.transfer = work
         if sender.cluster != self.roster[leg.worker].cluster:
             self.wan.started(self.now_ns, work, kv_bytes)
-        follow = source.name is LegName.PREFILL and not source.landed
+        follow = source.name is _PREFILL and not source.landed
         self.say(
             act.Transfer(
                 req.id, work, purpose, source.worker, source.seq, leg.worker, leg.seq, leg.held, p1, follow
@@ -115,17 +120,20 @@ class Dispatcher:
         """End a leg: cancel its work and close its sequence, keeping the cache where the mode keeps one."""
         if leg is None:
             return
-        match leg.name:
-            case LegName.PREFILL:
-                req.prefill = None
-            case LegName.RELAY:
-                req.relay = None
-            case LegName.MAIN:
+        name = leg.name
+        if name is _PREFILL:
+            req.prefill = None
+        else:
+            if name is _MAIN:
                 req.main = None
-        if not leg.opened and leg.name is not LegName.PREFILL:
-            self.cancel(req, leg.seq)
-        self.cancel(req, leg.transfer, saves=saves)
-        self.cancel(req, leg.compute)
+            else:
+                req.relay = None
+            if not leg.opened:
+                self.cancel(req, leg.seq)
+        if leg.transfer is not None:
+            self.cancel(req, leg.transfer, saves=saves)
+        if leg.compute is not None:
+            self.cancel(req, leg.compute)
         if leg.seq not in req.sequences:
             return  # its worker is gone
         work = self._new_work()
@@ -136,21 +144,24 @@ class Dispatcher:
 
     def feed(self, req: Request) -> None:
         """Start the transfers that can start: a leg is open, lacks KV, and somebody has it."""
-        for leg, purpose in ((req.relay, TransferPurpose.RELAY), (req.main, TransferPurpose.MAIN)):
-            if leg is None or not leg.opened or leg.landed or leg.transfer is not None:
-                continue
-            source = req.prefill
-            if source is None:
-                source = req.relay if leg is req.main else None
-            elif not source.landed and self.config.transfer is TransferStart.AFTER_PREFILL:
-                continue
-            if source is not None and (source.landed or source.name is LegName.PREFILL):
-                self.transfer(req, leg, source, purpose, req.goal)
+        relay, main = req.relay, req.main
+        if relay is not None and relay.opened and not relay.landed and relay.transfer is None:
+            self._feed(req, relay, req.prefill, TransferPurpose.RELAY)
+        if main is not None and main.opened and not main.landed and main.transfer is None:
+            self._feed(req, main, relay if req.prefill is None else req.prefill, TransferPurpose.MAIN)
+
+    def _feed(self, req: Request, leg: Leg, source: Leg | None, purpose: TransferPurpose) -> None:
+        """A relay decoder gives what it holds; P may give while it computes, if the mode says so."""
+        if source is not None and (
+            source.landed
+            or (source.name is _PREFILL and self.config.transfer is not TransferStart.AFTER_PREFILL)
+        ):
+            self.transfer(req, leg, source, purpose, req.goal)
 
     def work_ended(self, req: Request, work_id: WorkId, kv_bytes: int = 0) -> Work:
         """Take work off the books and return what it was."""
         work = req.works.pop(work_id)
-        if work.kind is WorkKind.TRANSFER:
+        if work.kind is _TRANSFER:
             self.wan.ended(self.now_ns, work_id, kv_bytes)
             if work.saves:
                 req.saved_kv_bytes += max(0, int(work.kv_bytes) - kv_bytes)
@@ -171,7 +182,3 @@ class Dispatcher:
         worker.sequences -= 1
         if worker.draining and worker.sequences == 0:
             self.say(act.Retire(name))
-
-    def _new_work(self) -> WorkId:
-        self._last_work += 1
-        return self._last_work

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from harness.policy.events import WorkerName
 from harness.policy.roles import Role
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(msgspec.Struct, eq=False):
     """One worker as the policy sees it. `sequences` counts what is open or being opened on it."""
 
     name: WorkerName
@@ -59,16 +58,20 @@ class Roster:
         Prefix affinity first: the holder of the longest prefix, unless it has more than `slack`
         sequences above the least busy one; otherwise the least busy. `avoid` is taken only when
         nothing else is up. With `slots`, workers that have as many sequences open are full."""
-        candidates = [
-            w for w in self._by_role[role] if not w.draining and (slots is None or w.sequences < slots)
-        ]
-        if len(candidates) > 1:
-            candidates = [w for w in candidates if w.name != avoid] or candidates
-        if not candidates:
-            return None
-        least = min(candidates, key=lambda w: w.sequences)
-        if held and len(candidates) > 1:
-            holder = max(candidates, key=lambda w: held.get(w.name, 0))
-            if held.get(holder.name, 0) > 0 and holder.sequences <= least.sequences + slack:
-                return holder
-        return least
+        least: Worker | None = None
+        holder: Worker | None = None
+        avoided: Worker | None = None
+        most = 0
+        for worker in self._by_role[role]:
+            if worker.draining or (slots is not None and worker.sequences >= slots):
+                continue
+            if worker.name == avoid:
+                avoided = worker
+                continue
+            if least is None or worker.sequences < least.sequences:
+                least = worker
+            if held and (tokens := held.get(worker.name, 0)) > most:
+                holder, most = worker, tokens
+        if least is None:
+            return avoided
+        return holder if holder is not None and holder.sequences <= least.sequences + slack else least

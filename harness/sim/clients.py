@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -39,15 +38,13 @@ class Load(msgspec.Struct, frozen=True):
     warmup_sessions: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class LiveSession:
+class LiveSession(msgspec.Struct, eq=False):
     """State of one live session: what waits, and what has been sent."""
 
     number: int
     session: Session
     waiting: dict[int, set[int]]
     followers: dict[int, list[int]]
-    latest_ns: dict[int, int] = field(default_factory=dict)
     open_turns: int = 0
 
 

@@ -33,30 +33,34 @@ class DecodeClock:
 
     def end_ns(self, k: int) -> int:
         """When the k-th step of this epoch ends (0: its beginning)."""
-        return _end_ns(self._start_ns, self._first_s, self._growth_s, k)
+        return self._start_ns + round((k * self._first_s + self._growth_s * k * (k - 1) / 2) * 1e9)
 
     def done_by(self, now_ns: int) -> int:
         """Steps of this epoch that have ended by `now_ns`."""
         elapsed_s = (now_ns - self._start_ns) * 1e-9
-        if elapsed_s <= 0 or self._first_s <= 0:
+        first_s, growth_s = self._first_s, self._growth_s
+        if elapsed_s <= 0 or first_s <= 0:
             return 0
-        if self._growth_s <= 0:
-            k = int(elapsed_s / self._first_s)
+        if growth_s <= 0:
+            k = int(elapsed_s / first_s)
         else:
-            half = self._first_s - self._growth_s / 2
-            k = int((math.sqrt(half * half + 2 * self._growth_s * elapsed_s) - half) / self._growth_s)
-        while self.end_ns(k + 1) <= now_ns:
+            half = first_s - growth_s / 2
+            k = int((math.sqrt(half * half + 2 * growth_s * elapsed_s) - half) / growth_s)
+        end_ns = self.end_ns
+        while end_ns(k + 1) <= now_ns:
             k += 1
-        while k > 0 and self.end_ns(k) > now_ns:
+        while k > 0 and end_ns(k) > now_ns:
             k -= 1
         return k
 
     def advance(self, k: int) -> None:
         """The first `k` steps of the epoch are done; the rest of it begins where they ended."""
         if k:
-            start_ns = self.end_ns(k)
+            self._start_ns = self.end_ns(k)
             self.steps += k
-            self.begin(start_ns, self._first_s + k * self._growth_s, self._growth_s)
+            self._first_s += k * self._growth_s
+            if self._log is not None:
+                self._log.append((self.steps, self._start_ns, self._first_s, self._growth_s))
 
     def ends_ns(self, first: int, count: int) -> list[int]:
         """When steps first + 1 .. first + count (of all steps) ended; needs the log."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from harness.policy.events import RequestId, WorkId
 from harness.sim.session import Session, Turn
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from harness.sim.worker import SimWorker
 
 
-@dataclass(slots=True, eq=False)
-class SimRequest:
+class SimRequest(msgspec.Struct, eq=False):
     """Lives from its arrival until the policy has settled it and the client has its end."""
 
     id: RequestId
@@ -41,9 +41,8 @@ class SimRequest:
     stall_ns: int = 0
     """Longest wait between two tokens around the switch from the relay to the main decoder."""
     token_instants: list[int] | None = None
-    deadline_ns: int = 0
     decoding: tuple[SimWorker, WorkId] | None = None
     """Where its tokens come from now, when that is a relay (its progress is asked for)."""
-    works: dict[WorkId, SimWorker] = field(default_factory=dict)
+    works: dict[WorkId, SimWorker] = msgspec.field(default_factory=dict)
     relayed: bool = False
     settled: bool = False

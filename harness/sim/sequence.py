@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from harness.policy.events import RequestId, WorkId
 from harness.sim.session import Session
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(msgspec.Struct, eq=False):
     """One open sequence. `hit` positions belong to the cache, the rest up to `charged` are its own."""
 
     seq: WorkId
@@ -26,12 +26,11 @@ class Sequence:
     open: bool = False
     awaits_kv: bool = False
     """Opened for KV that is on its way, and not complete yet."""
-    followers: list[Callable[[int], None]] = field(default_factory=list)
+    followers: list[Callable[[int], None]] = msgspec.field(default_factory=list)
     """Told of every growth of `held` while a prefill runs (transfers that follow it)."""
 
 
-@dataclass(slots=True, eq=False)
-class Opening:
+class Opening(msgspec.Struct, eq=False):
     """A sequence that waits for room. With `prefill`, its prompt is computed once it is open."""
 
     work: WorkId
@@ -39,8 +38,7 @@ class Opening:
     prefill: bool
 
 
-@dataclass(slots=True, eq=False)
-class DecodeJob:
+class DecodeJob(msgspec.Struct, eq=False):
     """Sampling from answer index `first` on; all `total` tokens unless it is cancelled."""
 
     work: WorkId
@@ -55,8 +53,7 @@ class DecodeJob:
     running: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Compute:
+class Compute(msgspec.Struct, eq=False):
     """Known ids to compute, up to position `end`; then sample on, with `decode`."""
 
     work: WorkId

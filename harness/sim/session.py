@@ -7,7 +7,9 @@ workloads at scale use `PlainTurn` and `PlainSession`, which hold nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+_NO_LIMIT: Final = 1 << 62
 
 
 class Turn(Protocol):
@@ -90,18 +92,18 @@ def common_tokens(session: Session, one: int, other: int) -> int:
     if one == other:
         turn = turns[one]
         return turn.prompt_tokens + turn.output_tokens
-    limit: int | None = None
+    limit = _NO_LIMIT
     while one != other:
         if one < other:
             one, other = other, one
         turn = turns[one]
+        base = turn.base
+        if base is None:
+            return min(limit, session.shared_prefix[1] if session.shared_prefix else 0)
         kept = turn.kept_tokens + turn.base_output_tokens
-        if turn.base is None:
-            head = session.shared_prefix[1] if session.shared_prefix else 0
-            return head if limit is None else min(limit, head)
-        limit = kept if limit is None else min(limit, kept)
-        one = turn.base
-    assert limit is not None
+        if kept < limit:
+            limit = kept
+        one = base
     return limit
 
 

@@ -8,8 +8,9 @@ one group share a head. A session usually has one run; a context break or a suba
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from harness.sim.session import Session, common_tokens, head_tokens
 
@@ -17,18 +18,16 @@ _MAX_RUNS: Final = 4
 """Branches kept a session; the oldest is dropped first."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct, eq=False):
     turn: int
     held: int
     own: int
     """Tokens that no earlier run of the session (nor the group's head) accounts for."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     session: Session
-    runs: list[_Run] = field(default_factory=list)
+    runs: list[_Run] = msgspec.field(default_factory=list)
     pins: int = 0
 
 
@@ -51,7 +50,9 @@ class SessionCache:
             it = session.turns[turn]
             reach = it.kept_tokens + it.base_output_tokens
             for run in reversed(entry.runs):  # the newest is nearly always the one that is continued
-                overlap = min(run.held, common_tokens(session, turn, run.turn))
+                overlap = common_tokens(session, turn, run.turn)
+                if overlap > run.held:
+                    overlap = run.held
                 if overlap > hit:
                     hit = overlap
                     if hit >= reach:
@@ -78,8 +79,12 @@ class SessionCache:
         it = session.turns[turn]
         reach = min(held, it.kept_tokens + it.base_output_tokens)
         for run in reversed(entry.runs):
-            overlap = min(run.held, held, common_tokens(session, turn, run.turn))
+            overlap = common_tokens(session, turn, run.turn)
+            if overlap > run.held:
+                overlap = run.held
             if overlap > shared:
+                if overlap > held:
+                    overlap = held
                 best, shared = run, overlap
                 if shared >= reach:
                     break
@@ -149,9 +154,10 @@ class SessionCache:
         start = run.held - run.own
         heir, shared = None, start
         for other in entry.runs:
-            overlap = min(run.held, other.held, common_tokens(entry.session, run.turn, other.turn))
-            if overlap > shared and other.held - other.own > start:
-                heir, shared = other, overlap
+            if other.held - other.own > start:
+                overlap = min(run.held, other.held, common_tokens(entry.session, run.turn, other.turn))
+                if overlap > shared:
+                    heir, shared = other, overlap
         if heir is not None:
             inherited = min(shared, heir.held - heir.own) - start
             heir.own += inherited

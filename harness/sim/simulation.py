@@ -24,15 +24,16 @@ from harness.sim.observer import Observer
 from harness.sim.request import SimRequest
 from harness.sim.session import Session, Turn
 from harness.sim.transfer import Transfer, Transfers
-from harness.sim.wan import WanPool
+from harness.sim.wan import LineModel, WanPool
 from harness.sim.worker import SimWorker
 
-_SYNCED: Final = (ev.TransferDone, ev.ExtendDone, ev.Opened, ev.WorkFailed, ev.DeadlineReached, ev.ClientGone)
-"""Before these the policy must know how far the relay is."""
+_OfRequest = ev.Opened | ev.TransferDone | ev.ExtendDone | ev.WorkFailed | ev.DeadlineReached | ev.ClientGone
 _GARBAGE_AFTER: Final = 100_000
 """Objects between two collections: nearly all that is made here dies by reference count."""
 _SAMPLES_BEFORE_HALVING: Final = 1000
 """So often the state is sampled before the rate of sampling is halved: a long run stays a small file."""
+
+_RELAY_DECODE: Final = Role.RELAY_DECODE
 
 
 class Simulation:
@@ -64,12 +65,20 @@ class Simulation:
         )
         self.clients: Final = Clients(self.queue, sessions, load, self._send, self._abandon)
         self._message_ns: Final = round(cell.message_s * 1e9)
-        self._half_rtt_ns = round(cell.line.rtt_s / 2 * 1e9)
         self._pending: deque[tuple[ev.Event, list[int] | None]] = deque()
         self._handling = False
         self._instants: list[int] | None = None
         self._samples = 0
         self._held_back: set[ev.WorkId] = set()
+        self._before: Final[dict[type, Callable[[Any], None]]] = {
+            ev.Opened: self._before_opened,
+            ev.PrefillDone: self._before_prefilled,
+            ev.TransferDone: self._sync,
+            ev.ExtendDone: self._sync,
+            ev.WorkFailed: self._sync,
+            ev.DeadlineReached: self._sync,
+            ev.ClientGone: self._before_gone,
+        }
         self._do: Final[dict[type, Callable[[Any], None]]] = {
             act.Prefill: self._prefill,
             act.Open: self._open,
@@ -97,12 +106,12 @@ class Simulation:
         cache.unpin(session)
         self._handle(ev.CacheEvicted(worker, session.session_id, held), None)
 
-    def run(self, until_ns: int | None = None) -> None:
-        """To the end of the load (or until an instant)."""
+    def run(self) -> None:
+        """To the end of the load."""
         thresholds = gc.get_threshold()
         gc.set_threshold(_GARBAGE_AFTER, *thresholds[1:])
         try:
-            self.queue.run(until_ns)
+            self.queue.run()
         finally:
             gc.set_threshold(*thresholds)
 
@@ -127,6 +136,7 @@ class Simulation:
                 token_instants=cell.token_instants and spec.role is not Role.PREFILL,
             )
             self.workers[spec.name] = worker
+            worker.away_ns = self._away_ns(worker, cell.line)
             kv_bytes = spec.deployment.kv_bytes_per_token * cell.byte_scale
             self._handle(
                 ev.WorkerJoined(spec.name, spec.role, spec.cluster, spec.max_sequences, kv_bytes), None
@@ -142,7 +152,8 @@ class Simulation:
     def _strike(self, fault: SimFault) -> None:
         if fault.line is not None:
             self.wan.change(fault.line)
-            self._half_rtt_ns = round(fault.line.rtt_s / 2 * 1e9)
+            for worker in self.workers.values():
+                worker.away_ns = self._away_ns(worker, fault.line)
         if fault.kill is not None and (worker := self.workers[fault.kill]).alive:
             self.kill(worker)
 
@@ -194,8 +205,6 @@ class Simulation:
 
     def _gone(self, request: SimRequest) -> None:
         if request.end_ns is None:
-            self._sync(request)
-            self._end(request, "cancelled", None)
             self._handle(ev.ClientGone(request.id), None)
 
     def _abandon(self, live: LiveSession, turn: Turn, error: str) -> None:
@@ -214,7 +223,7 @@ class Simulation:
 
     def _told(self, worker: SimWorker, event: ev.Event, instants: list[int] | None) -> None:
         """A worker says something; the policy hears it a message later."""
-        delay_ns = self._delay_ns(worker)
+        delay_ns = worker.away_ns
         if not delay_ns:
             self._handle(event, instants)
             return
@@ -225,55 +234,62 @@ class Simulation:
     def _heard(self, argument: tuple[ev.Event, list[int] | None]) -> None:
         self._handle(*argument)
 
-    def _delay_ns(self, worker: SimWorker) -> int:
-        return self._message_ns + (self._half_rtt_ns if worker.cluster == "B" else 0)
+    def _away_ns(self, worker: SimWorker, line: LineModel) -> int:
+        return self._message_ns + (round(line.rtt_s / 2 * 1e9) if worker.cluster == "B" else 0)
 
     def _handle(self, event: ev.Event, instants: list[int] | None) -> None:
         """Tell the policy and do what it answers. Events that come of it at this instant wait their turn."""
         pending = self._pending
-        pending.append((event, instants))
         if self._handling:
+            pending.append((event, instants))
             return
         self._handling = True
         try:
-            while pending:
-                event, instants = pending.popleft()
-                if isinstance(event, _SYNCED):
-                    request = self.requests.get(event.request)
-                    if request is not None and request.decoding is not None:
-                        self._sync_now(request)
+            while True:
+                before = self._before.get(type(event))
+                if before is not None:
+                    before(event)
                 self._step(event, instants)
+                if not pending:
+                    return
+                event, instants = pending.popleft()
         finally:
             self._handling = False
 
-    def _sync(self, request: SimRequest) -> None:
-        if request.decoding is not None:
+    def _sync(self, event: _OfRequest) -> None:
+        """The policy must know how far the relay is before it hears this."""
+        request = self.requests.get(event.request)
+        if request is not None and request.decoding is not None:
             worker, work = request.decoding
-            told = worker.progress(work, self.queue.now_ns - self._delay_ns(worker))
+            told = worker.progress(work, self.queue.now_ns - worker.away_ns)
             if told is not None:
-                self._handle(*told)
+                self._step(*told)
 
-    def _sync_now(self, request: SimRequest) -> None:
-        assert request.decoding is not None
-        worker, work = request.decoding
-        told = worker.progress(work, self.queue.now_ns - self._delay_ns(worker))
-        if told is not None:
-            self._step(*told)
+    def _before_gone(self, event: ev.ClientGone) -> None:
+        self._sync(event)
+        self._end(self.requests[event.request], "cancelled", None)
+
+    def _before_prefilled(self, event: ev.PrefillDone) -> None:
+        request = self.requests.get(event.request)
+        if request is not None:
+            request.cached_tokens = event.cached
+            request.prefill_done_ns = self.queue.now_ns
+
+    def _before_opened(self, event: ev.Opened) -> None:
+        request = self.requests.get(event.request)
+        if request is None:
+            return
+        if request.decoding is not None:
+            self._sync(event)
+        if request.pipeline in ("append", "colocated"):
+            request.cached_tokens = event.held
 
     def _step(self, event: ev.Event, instants: list[int] | None) -> None:
         self.policy_events += 1
-        actions = self.policy.handle(self.queue.now_ns, event)
-        if type(event) is ev.PrefillDone and (request := self.requests.get(event.request)) is not None:
-            request.cached_tokens = event.cached
-            request.prefill_done_ns = self.queue.now_ns
-        elif (
-            type(event) is ev.Opened
-            and (request := self.requests.get(event.request)) is not None
-            and request.pipeline in ("append", "colocated")
-        ):
-            request.cached_tokens = event.held
+        now_ns = self.queue.now_ns
+        actions = self.policy.handle(now_ns, event)
         if self._observer.wants_decisions:
-            self._observer.decided(self.queue.now_ns, event, actions)
+            self._observer.decided(now_ns, event, actions)
         self._instants = instants
         do = self._do
         for action in actions:
@@ -282,51 +298,52 @@ class Simulation:
     # ------------------------------------------------------------------ actions on workers
 
     def _prefill(self, action: act.Prefill) -> None:
-        self._start(action.request, action.work, action.worker, action.positions, prefill=True)
+        self._start(action, prefill=True)
 
     def _open(self, action: act.Open) -> None:
-        self._start(action.request, action.work, action.worker, action.positions, prefill=False)
+        self._start(action, prefill=False)
 
-    def _start(self, name: str, work: int, worker_name: str, positions: int, *, prefill: bool) -> None:
-        request, worker = self.requests[name], self.workers[worker_name]
+    def _start(self, action: act.Prefill | act.Open, *, prefill: bool) -> None:
+        request, worker = self.requests[action.request], self.workers[action.worker]
+        work = action.work
         request.works[work] = worker
         session, turn = request.session, request.turn.turn
-        self._at_worker(worker, lambda: worker.open(work, name, session, turn, positions, prefill=prefill))
+        self._at_worker(worker, worker.open, work, request.id, session, turn, action.positions, prefill)
 
-    def _at_worker(self, worker: SimWorker, call: Callable[[], None]) -> None:
+    def _at_worker(self, worker: SimWorker, call: Callable[..., object], *arguments: object) -> None:
         """Make a call when the message has reached the worker, if that still lives."""
-        delay_ns = self._delay_ns(worker)
+        delay_ns = worker.away_ns
         if delay_ns:
-            self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call))
+            self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call, arguments))
         elif worker.alive:
-            call()
+            call(*arguments)
 
     @staticmethod
-    def _reached(argument: tuple[SimWorker, Callable[[], None]]) -> None:
-        worker, call = argument
+    def _reached(argument: tuple[SimWorker, Callable[..., object], tuple[object, ...]]) -> None:
+        worker, call, arguments = argument
         if worker.alive:
-            call()
+            call(*arguments)
 
     def _extend(self, action: act.Extend) -> None:
         request, worker = self.requests[action.request], self.workers[action.worker]
         request.works[action.work] = worker
-        self._at_worker(worker, lambda: worker.extend(action.work, action.seq, action.p1))
+        self._at_worker(worker, worker.extend, action.work, action.seq, action.p1)
 
     def _decode(self, action: act.Decode) -> None:
         request, worker = self.requests[action.request], self.workers[action.worker]
-        request.works[action.work] = worker
-        work, seq, first = action.work, action.seq, action.first
+        work, first = action.work, action.first
+        request.works[work] = worker
         end, total = request.prompt_tokens + first, request.max_tokens - first
-        if worker.role is Role.RELAY_DECODE:
+        if worker.role is _RELAY_DECODE:
             request.decoding = (worker, work)
             request.relayed = True
         elif request.relayed and self._cell.handoff_extra_s > 0:
             extra_s = max(0.0, self._random.gauss(self._cell.handoff_extra_s, self._cell.handoff_extra_sd_s))
-            at_ns = self.queue.now_ns + self._delay_ns(worker) + round(extra_s * 1e9)
+            at_ns = self.queue.now_ns + worker.away_ns + round(extra_s * 1e9)
             self._held_back.add(work)
-            self.queue.at(at_ns, self._resume, (worker, work, seq, end, first, total))
+            self.queue.at(at_ns, self._resume, (worker, work, action.seq, end, first, total))
             return
-        self._at_worker(worker, lambda: worker.decode(work, seq, end, first, total))
+        self._at_worker(worker, worker.decode, work, action.seq, end, first, total)
 
     def _resume(self, argument: tuple[SimWorker, int, int, int, int, int]) -> None:
         worker, work, *rest = argument
@@ -367,7 +384,7 @@ class Simulation:
         worker = request.works.get(action.work)
         if worker is None:
             return  # a transfer that has landed: its news is on the way
-        self._at_worker(worker, lambda: self._stop(worker, action))
+        self._at_worker(worker, self._stop, worker, action)
 
     def _stop(self, worker: SimWorker, action: act.Cancel) -> None:
         if action.work in self._held_back:
@@ -378,12 +395,11 @@ class Simulation:
 
     def _close(self, action: act.Close) -> None:
         worker = self.workers[action.worker]
+        self._at_worker(worker, self._closed, worker, action)
 
-        def close() -> None:
-            held = worker.close(action.seq, keep=action.keep)
-            self._told(worker, ev.Closed(action.request, action.work, held), None)
-
-        self._at_worker(worker, close)
+    def _closed(self, worker: SimWorker, action: act.Close) -> None:
+        held = worker.close(action.seq, keep=action.keep)
+        self._told(worker, ev.Closed(action.request, action.work, held), None)
 
     # ------------------------------------------------------------------ actions towards the client
 
@@ -402,7 +418,7 @@ class Simulation:
                 request.token_instants += self._instants
         if request.first_token_ns is None:
             request.first_token_ns = first_ns
-        if action.role is Role.RELAY_DECODE:
+        if action.role is _RELAY_DECODE:
             request.relay_tokens += action.count
         elif request.relayed and request.last_token_ns is not None:
             request.stall_ns = max(request.stall_ns, first_ns - request.last_token_ns)
@@ -417,16 +433,14 @@ class Simulation:
         self._end(self.requests[action.request], "error", action.error)
 
     def _set_deadline(self, action: act.SetDeadline) -> None:
-        request = self.requests[action.request]
-        request.deadline_ns = action.at_ns
-        self.queue.at(action.at_ns, self._deadline, (action.request, action.at_ns))
+        self.queue.set_alarm(action.request, action.at_ns, self._deadline)
 
-    def _deadline(self, argument: tuple[ev.RequestId, int]) -> None:
-        request = self.requests.get(argument[0])
-        if request is not None and request.deadline_ns == argument[1]:
-            self._handle(ev.DeadlineReached(request.id), None)
+    def _deadline(self, name: ev.RequestId) -> None:
+        self._handle(ev.DeadlineReached(name), None)
 
     def _settled(self, action: act.Settled) -> None:
-        request = self.requests.pop(action.request)
+        name = action.request
+        self.queue.clear_alarm(name)
+        request = self.requests.pop(name)
         request.settled = True
         self._observer.ended(request)

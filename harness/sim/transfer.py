@@ -6,8 +6,9 @@ A transfer that follows a running prefill goes in pieces, one per chunk computed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from harness.policy import actions as act
 from harness.policy.events import WorkId
@@ -18,8 +19,7 @@ from harness.sim.wan import Flow, WanPool
 from harness.sim.worker import SimWorker
 
 
-@dataclass(slots=True, eq=False)
-class Transfer:
+class Transfer(msgspec.Struct, eq=False):
     """One transfer; `kv_bytes` of it have been handed to the link."""
 
     action: act.Transfer
@@ -28,7 +28,7 @@ class Transfer:
     sent_to: int
     kv_bytes: int = 0
     under_way: int = 0
-    flows: list[Flow] = field(default_factory=list)
+    flows: list[Flow] = msgspec.field(default_factory=list)
     copied: bool = False
 
 

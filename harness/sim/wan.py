@@ -14,7 +14,6 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -24,6 +23,8 @@ from harness.sim.event_queue import EventQueue
 
 _MSS_BYTES: Final = 1448
 _INITIAL_WINDOW_BYTES: Final = 10 * _MSS_BYTES
+_NOTHING: Final = 1e-12
+"""Weights below this are rounding."""
 _LOSS_CONSTANT: Final = 1.22  # rate = 1.22 MSS / (RTT sqrt(p)), Mathis et al.
 
 
@@ -69,8 +70,7 @@ def line_model(line: Line, *, rate_bytes_s: float, rtt_s: float, loss_share: flo
     )
 
 
-@dataclass(slots=True, eq=False)
-class Flow:
+class Flow(msgspec.Struct, eq=False):
     """One transfer. `sent(flow)` of the pool tells how far it is."""
 
     kv_bytes: int
@@ -92,8 +92,8 @@ class WanPool:
 
     def __init__(self, queue: EventQueue, line: LineModel, seed: int) -> None:
         self._queue = queue
-        self.line = line
         self._random = random.Random(seed)
+        self._take(line)
         self._waiting: deque[Flow] = deque()
         self._ends: list[tuple[float, int, Flow]] = []
         self._weights = 0.0
@@ -153,7 +153,7 @@ class WanPool:
     def change(self, line: LineModel) -> None:
         """The line is another one from now on."""
         self._pass_time()
-        self.line = line
+        self._take(line)
         self._plan()
 
     def sent(self) -> float:
@@ -170,6 +170,11 @@ class WanPool:
         )
 
     # ------------------------------------------------------------------ flows
+
+    def _take(self, line: LineModel) -> None:
+        self.line = line
+        self._flow_bytes_s = line.flow_bytes_s
+        self._shared_bytes_s = line.efficiency * line.rate_bytes_s
 
     def _admit(self, flow: Flow, *, warm: bool) -> None:
         flow.running = True
@@ -215,8 +220,11 @@ class WanPool:
 
     def _unit(self) -> float:
         """u: what a flow of weight 1 gets now, bytes/s."""
-        line = self.line
-        return min(line.flow_bytes_s, line.efficiency * line.rate_bytes_s / max(self._weights, 1e-12))
+        flow_bytes_s, weights = self._flow_bytes_s, self._weights
+        if weights < _NOTHING:
+            weights = _NOTHING
+        share_bytes_s = self._shared_bytes_s / weights
+        return share_bytes_s if share_bytes_s < flow_bytes_s else flow_bytes_s
 
     def _pass_time(self) -> None:
         now_ns = self._queue.now_ns
@@ -235,7 +243,7 @@ class WanPool:
             flow.carried = carried
 
     def _low_rate(self, flow: Flow) -> float:
-        return min(self.line.flow_bytes_s * flow.weight, self.line.efficiency * self.line.rate_bytes_s)
+        return min(self._flow_bytes_s * flow.weight, self._shared_bytes_s)
 
     def _plan(self) -> None:
         """Schedule the next end under the present rates."""

@@ -62,6 +62,8 @@ class SimWorker:
         self.sequences: dict[WorkId, Sequence] = {}
         self.open_tokens = 0
         self.alive = True
+        self.away_ns = 0
+        """One way of a message between the worker and the policy; the driver keeps it."""
         self.computed_tokens = 0
         self.cached_tokens = 0
         self.external_tokens = 0
@@ -97,11 +99,18 @@ class SimWorker:
     # ------------------------------------------------------------------ what the driver asks
 
     def open(
-        self, work: WorkId, request: RequestId, session: Session, turn: int, goal: int, *, prefill: bool
+        self,
+        work: WorkId,
+        request: RequestId,
+        session: Session,
+        turn: int,
+        goal: int,
+        prefill: bool,
     ) -> None:
         """Open a sequence for `goal` positions, and compute them with `prefill`."""
-        opening = Opening(work, Sequence(work, request, session, turn, goal), prefill)
-        self.sequences[work] = opening.sequence
+        sequence = Sequence(work, request, session, turn, goal)
+        opening = Opening(work, sequence, prefill)
+        self.sequences[work] = sequence
         self._openings.append(opening)
         self._admit()
         self._flush()
@@ -113,18 +122,21 @@ class SimWorker:
     def decode(self, work: WorkId, seq: WorkId, end: int, first: int, total: int) -> None:
         """Compute ids up to `end`, then sample `total` tokens from answer index `first` on."""
         sequence = self.sequences[seq]
-        self._landed(sequence)
+        if sequence.awaits_kv:
+            self._landed(sequence)
         self._enqueue(Compute(work, sequence, end, decode=DecodeJob(work, sequence, first, total)))
         self._flush()
 
     def imported(self, seq: WorkId, held: int) -> None:
         """KV up to `held` has been joined to the sequence."""
         sequence = self.sequences.get(seq)
-        if sequence is not None and held > sequence.held:
+        if sequence is None:
+            return
+        if held > sequence.held:
             self.external_tokens += held - sequence.held
             sequence.held = held
             self._charge(sequence, held)
-        if sequence is not None and sequence.held >= sequence.goal:
+        if sequence.awaits_kv and sequence.held >= sequence.goal:
             self._landed(sequence)
             self._flush()
 
@@ -174,14 +186,16 @@ class SimWorker:
             self.cache.keep(sequence.session, sequence.turn, sequence.held)
             held = sequence.held
         self.cache.unpin(sequence.session)
-        self._landed(sequence)
+        if sequence.awaits_kv:
+            self._landed(sequence)
         if self._free() < 0:
             self._make_room(0)
         if self._openings:
             self._admit()
         if self._preempted:
             self._kick()
-        self._flush()
+        if self._outbox:
+            self._flush()
         return held
 
     def progress(self, work: WorkId, now_ns: int) -> tuple[ev.TokensDecoded, list[int] | None] | None:
@@ -228,11 +242,12 @@ class SimWorker:
     def _make_room(self, wanted: int) -> bool:
         """Evict until `wanted` positions are free; False when that cannot be."""
         missing = wanted - self._free()
-        if missing > 0:
-            before = self.cache.tokens
-            for session, held in self.cache.evict(missing):
-                self._outbox.append((ev.CacheEvicted(self.name, session, held), None))
-            self.evicted_tokens += before - self.cache.tokens
+        if missing <= 0:
+            return True
+        before = self.cache.tokens
+        for session, held in self.cache.evict(missing):
+            self._outbox.append((ev.CacheEvicted(self.name, session, held), None))
+        self.evicted_tokens += before - self.cache.tokens
         return self._free() >= wanted
 
     def _admit(self) -> None:
@@ -240,53 +255,56 @@ class SimWorker:
         while self._openings and self.alive:
             opening = self._openings[0]
             sequence = opening.sequence
-            if self._is_on_its_way(sequence):
+            session, goal = sequence.session, sequence.goal
+            mates = self._by_session.get(session.session_id)
+            if mates and self._is_on_its_way(sequence, mates):
                 self._behind.append(self._openings.popleft())
                 continue
             if self._open_count >= self.max_sequences:
                 return
-            hit = self.cache.pin(sequence.session, sequence.turn, sequence.goal)
-            if not self._make_room(sequence.goal - hit):
-                self.cache.unpin(sequence.session)
+            hit = self.cache.pin(session, sequence.turn, goal)
+            if not self._make_room(goal - hit):
+                self.cache.unpin(session)
                 return
             self._openings.popleft()
-            sequence.hit = sequence.held = hit
-            mates = self._by_session.setdefault(sequence.session.session_id, [])
-            for mate in mates:  # what an open sequence holds is copied, not shared
-                held = min(
-                    mate.held, common_tokens(sequence.session, sequence.turn, mate.turn), sequence.goal
-                )
-                sequence.held = max(sequence.held, held)
-            mates.append(sequence)
-            hit = sequence.found = sequence.held
-            sequence.awaits_kv = not opening.prefill and hit < sequence.goal
+            sequence.hit = hit
+            if mates is None:
+                self._by_session[session.session_id] = [sequence]
+            else:
+                for mate in mates:  # what an open sequence holds is copied, not shared
+                    hit = max(hit, min(mate.held, common_tokens(session, sequence.turn, mate.turn), goal))
+                mates.append(sequence)
+            sequence.held = sequence.found = hit
             sequence.open = True
             self._open_count += 1
-            self._charge(sequence, sequence.goal)
+            sequence.charged = goal - sequence.hit
+            self.open_tokens += sequence.charged
             self.cached_tokens += hit
             if not opening.prefill:
+                sequence.awaits_kv = hit < goal
                 self._outbox.append((ev.Opened(sequence.request, opening.work, hit), None))
-            elif hit >= sequence.goal:
+            elif hit >= goal:
                 self._outbox.append((ev.PrefillDone(sequence.request, opening.work, hit, 0), None))
             else:
-                self._enqueue(Compute(opening.work, sequence, sequence.goal, prefill=True))
+                self._computes.append(Compute(opening.work, sequence, goal, prefill=True))
+                self._kick()
 
-    def _is_on_its_way(self, sequence: Sequence) -> bool:
+    @staticmethod
+    def _is_on_its_way(sequence: Sequence, mates: list[Sequence]) -> bool:
         """KV of an earlier turn that the sequence's prompt continues is just being received: it is opened
         when that has landed, so that it counts as a hit and does not cross the WAN twice."""
         return any(
             mate.awaits_kv and common_tokens(sequence.session, sequence.turn, mate.turn) >= mate.goal
-            for mate in self._by_session.get(sequence.session.session_id, ())
+            for mate in mates
         )
 
     def _landed(self, sequence: Sequence) -> None:
         """KV has landed, or will not: what waited behind it is opened, or waits behind another."""
-        if sequence.awaits_kv:
-            sequence.awaits_kv = False
-            if self._behind:
-                self._openings.extendleft(reversed(self._behind))
-                self._behind.clear()
-                self._admit()
+        sequence.awaits_kv = False
+        if self._behind:
+            self._openings.extendleft(reversed(self._behind))
+            self._behind.clear()
+            self._admit()
 
     # ------------------------------------------------------------------ steps
 
@@ -359,25 +377,28 @@ class SimWorker:
             self._end_step(self._step)
         elif self._jobs:
             self._book(self._stretch)
-        self._finish_jobs()
+        if self._jobs:
+            self._finish_jobs()
         self._plan(self._queue.now_ns)
-        self._flush()
+        if self._outbox:
+            self._flush()
 
     def _plan(self, now_ns: int) -> None:
         """Start the next step or the next stretch of decoding, at a step's end."""
-        self._resume()
-        if self._computes:
-            self._mark_busy(now_ns)
-            self._start_step(now_ns)
-            return
-        if not self._jobs:
+        if self._preempted:
+            self._resume()
+        batch = len(self._jobs)
+        if not batch and not self._computes:
             if self._busy_since_ns is not None:
                 self.busy_ns += now_ns - self._busy_since_ns
                 self._busy_since_ns = None
             return
-        self._mark_busy(now_ns)
+        if self._busy_since_ns is None:
+            self._busy_since_ns = now_ns
+        if self._computes:
+            self._start_step(now_ns)
+            return
         steps = self._next_end() - self._clock.steps
-        batch = len(self._jobs)
         room = self._free() // batch
         if room < steps:
             steps = min(steps, self._room_for_steps(batch, room))
@@ -387,15 +408,11 @@ class SimWorker:
                 return
             steps = min(steps, self._next_end() - self._clock.steps)
         scale = self._time_scale
-        first_s = scale * self.costs.decode_s(batch, self._context_tokens)
+        first_s = scale * self.costs.step_s(batch, 0, self._context_tokens)
         growth_s = scale * batch * self.costs.kv_read_s_per_token
         self._clock.begin(now_ns, first_s, growth_s)
         self._stretch = steps
         self._schedule(self._clock.end_ns(steps))
-
-    def _mark_busy(self, now_ns: int) -> None:
-        if self._busy_since_ns is None:
-            self._busy_since_ns = now_ns
 
     def _room_for_steps(self, batch: int, room: int) -> int:
         """Steps that fit, after evicting or preempting where none do."""
@@ -447,14 +464,16 @@ class SimWorker:
         taken: list[tuple[Compute, int]] = []
         first = tokens = pairs = read_tokens = 0
         for compute in self._computes:
-            if taken and any(other.sequence is compute.sequence for other, _ in taken):
+            sequence = compute.sequence
+            if taken and any(other.sequence is sequence for other, _ in taken):
                 continue  # goes on where the earlier one ends
-            held = compute.sequence.held
+            held = sequence.held
             n = max(1, min(compute.end - held, budget))
-            if taken and not self._fill_tail and max(n, first) > _ALONE_TOKENS:
+            if not taken:
+                first = n
+            elif not self._fill_tail and max(n, first) > _ALONE_TOKENS:
                 break
             taken.append((compute, n))
-            first = first or n
             tokens += n
             if n == 1:
                 read_tokens += held + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pytest
 
@@ -209,6 +211,10 @@ def test_late_messages_are_counted_and_change_nothing() -> None:
     made = policy(MODES["xdc"].policy)
     assert made.handle(0, ev.TokensDecoded("nobody", 77, 0, 1)) == ()
     assert made.stale_events == 1
+
+
+def test_every_kind_of_event_has_its_handler() -> None:
+    assert set(Policy(PolicyConfig())._on) == set(get_args(ev.Event))
 
 
 def test_every_phase_but_the_last_ends_somewhere() -> None:
