@@ -45,8 +45,9 @@ class HandoffJournal:
     def __init__(self) -> None:
         self._rows: dict[ev.RequestId, Row] = {}
         self._roles: dict[ev.WorkerName, Role] = {}
-        self._opens: dict[ev.WorkId, Role] = {}
-        self._transfers: dict[ev.WorkId, TransferPurpose] = {}
+        self._opens: dict[ev.RequestId, dict[ev.WorkId, Role]] = {}
+        self._transfers: dict[ev.RequestId, dict[ev.WorkId, TransferPurpose]] = {}
+        """Work under way, by request: whatever never reports goes with its request."""
 
     def observe(self, now_ns: int, event: ev.Event, actions: tuple[act.Action, ...]) -> Row | None:
         """Take one step of the policy. Each request's row is returned once, at its end."""
@@ -63,7 +64,8 @@ class HandoffJournal:
     def unfinished(self) -> list[Row]:
         """Rows of requests that have not settled (for a run that is cut short)."""
         rows = list(self._rows.values())
-        self._rows.clear()
+        for known in (self._rows, self._opens, self._transfers):
+            known.clear()
         for row in rows:
             row.setdefault("outcome", "failed")
             row.setdefault("error", "cut off by the end of the run")
@@ -84,6 +86,7 @@ class HandoffJournal:
                     "retries": 0,
                     "prompt_tokens": event.prompt_tokens,
                 }
+                self._opens[event.request], self._transfers[event.request] = {}, {}
             case ev.PrefillDone() if row := self._rows.get(event.request):
                 row["prefill_done_ns"] = now_ns
                 row["prefill_cached_tokens"] = event.cached
@@ -103,10 +106,10 @@ class HandoffJournal:
                 pass
 
     def _opened(self, event: ev.Opened) -> None:
-        role = self._opens.pop(event.work, None)
         row = self._rows.get(event.request)
         if row is None:
             return
+        role = self._opens[event.request].pop(event.work, None)
         if role is Role.RELAY_DECODE:
             row["relay_hit_tokens"] = event.held
         elif role is not None:
@@ -115,9 +118,9 @@ class HandoffJournal:
     def _transferred(
         self, now_ns: int, request: ev.RequestId, work: ev.WorkId, kv_bytes: int, copy_ns: int, *, done: bool
     ) -> None:
-        purpose = self._transfers.pop(work, None)
         row = self._rows.get(request)
-        if purpose is None or row is None:
+        purpose = self._transfers[request].pop(work, None) if row is not None else None
+        if row is None or purpose is None:
             return
         if purpose is TransferPurpose.HANDOFF:
             row["handoff_bytes"] = kv_bytes
@@ -141,7 +144,7 @@ class HandoffJournal:
                 row["prefill_start_ns"] = now_ns
             case act.Open() if row := self._rows.get(action.request):
                 role = self._roles[action.worker]
-                self._opens[action.work] = role
+                self._opens[action.request][action.work] = role
                 row["relay_worker" if role is Role.RELAY_DECODE else "main_worker"] = action.worker
             case act.Transfer():
                 self._transfer_started(now_ns, action)
@@ -165,10 +168,10 @@ class HandoffJournal:
         return None
 
     def _transfer_started(self, now_ns: int, action: act.Transfer) -> None:
-        self._transfers[action.work] = action.purpose
         row = self._rows.get(action.request)
         if row is None:
             return
+        self._transfers[action.request][action.work] = action.purpose
         if action.purpose is TransferPurpose.HANDOFF:
             self._handoff_began(now_ns, row, HandoffMode.ONE_SHOT)
             row["handoff_payload"] = HandoffPayload.KV_TRANSFER.value
@@ -211,6 +214,7 @@ class HandoffJournal:
         row = self._rows.pop(action.request, None)
         if row is None:
             return None
+        del self._opens[action.request], self._transfers[action.request]
         _drop_notes(row)
         row["outcome"] = action.outcome
         row["retries"] = action.retries
