@@ -14,7 +14,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Flow(msgspec.Struct, eq=False):
 
     kv_bytes: int
     done: Callable[[Flow], None]
-    argument: object
+    argument: Any
     weight: float = 1.0
     start_phi: float = 0.0
     tail_ns: int = 0
