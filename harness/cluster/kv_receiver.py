@@ -15,6 +15,7 @@ from harness.cluster.engine_thread import EngineThread
 from harness.cluster.frame import FrameError, unpack_ids
 from harness.cluster.progress import ProgressBoard
 from harness.engine import EngineError
+from harness.kv_transport import KvTransport, TransportError
 from harness.policy import events as ev
 
 
@@ -39,6 +40,7 @@ class KvReceiver:
         thread: EngineThread,
         board: ProgressBoard,
         tell: Callable[[ev.Event], None],
+        transport: KvTransport | None = None,
         *,
         stall_s: float,
     ) -> None:
@@ -46,6 +48,7 @@ class KvReceiver:
         self._thread = thread
         self._board = board
         self._tell = tell
+        self._transport = transport
         self._stall_s = stall_s
 
     async def serve(self, connection: web.WebSocketResponse) -> None:
@@ -65,6 +68,10 @@ class KvReceiver:
                         )
                 case msg.KvSegment() if incoming is not None:
                     await self._take(incoming, message, body)
+                case msg.KvOffer() if incoming is not None and message.work == incoming.begin.work:
+                    await self._fetch(incoming, message, bytes(body))
+                    with contextlib.suppress(ConnectionError):  # the sender has given up
+                        await connection.send_bytes(msg.encode(msg.KvTaken(message.work)))
                 case msg.KvEnd() if incoming is not None and message.work == incoming.begin.work:
                     await self._finish(connection, incoming)
                     incoming = None
@@ -93,12 +100,29 @@ class KvReceiver:
                 f"{self._name}: segment of {len(blob)} bytes; {segment.blob_bytes} were announced"
             )
             return
+        await self._join(incoming, segment.p0, segment.p1, blob)
+
+    async def _fetch(self, incoming: _Incoming, offer: msg.KvOffer, ticket: bytes) -> None:
+        if incoming.error is not None:
+            return
+        if self._transport is None:
+            incoming.error = f"{self._name}: offered KV to fetch, but has no transport for it"
+            return
+        try:
+            blob = await self._transport.fetch(ticket, self._stall_s)
+        except TransportError as error:
+            incoming.error = f"{self._name}: {error}"
+            return
+        incoming.kv_bytes += len(blob)
+        await self._join(incoming, offer.p0, offer.p1, blob)
+
+    async def _join(self, incoming: _Incoming, p0: int, p1: int, blob: bytes) -> None:
         begin = incoming.begin
-        ids = incoming.ids[segment.p0 - begin.p0 : segment.p1 - begin.p0]
+        ids = incoming.ids[p0 - begin.p0 : p1 - begin.p0]
         started_ns = time.monotonic_ns()
         try:
             incoming.held = await self._thread.call(
-                lambda: self._thread.desk.join(begin.seq, segment.p0, segment.p1, blob, ids)
+                lambda: self._thread.desk.join(begin.seq, p0, p1, blob, ids)
             )
         except EngineError as error:
             incoming.error = f"{self._name}: {error}"

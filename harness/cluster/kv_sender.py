@@ -22,6 +22,7 @@ from harness.cluster.kv_feed import KvFeed, Segment
 from harness.cluster.kv_pool import KvPool, Lease
 from harness.cluster.progress import ProgressBoard
 from harness.engine import EngineError
+from harness.kv_transport import KvTransport, TransportError
 from harness.policy import actions as act
 from harness.policy import events as ev
 from harness.policy.roles import TransferPurpose
@@ -53,6 +54,7 @@ class KvSender:
         thread: EngineThread,
         board: ProgressBoard,
         tell: Callable[[ev.Event], None],
+        transport: KvTransport | None = None,
         *,
         connections: int,
         segment_tokens: int,
@@ -63,6 +65,7 @@ class KvSender:
         self._thread = thread
         self._board = board
         self._tell = tell
+        self._transport = transport
         self._connections = connections
         self._segment_tokens = segment_tokens
         self._stall_s = stall_s
@@ -116,7 +119,14 @@ class KvSender:
             self._fail(action, f"no progress for {self._stall_s:g} s")
         except KeyError:
             self._fail(action, f"sequence {action.source_seq} was closed")
-        except (OSError, aiohttp.ClientError, EngineError, FrameError, _TransferFailedError) as error:
+        except (
+            OSError,
+            aiohttp.ClientError,
+            EngineError,
+            FrameError,
+            TransportError,
+            _TransferFailedError,
+        ) as error:
             self._fail(action, str(error) or type(error).__name__)
         finally:
             self._transfers.pop(action.work, None)
@@ -144,13 +154,16 @@ class KvSender:
                 async with self._feed(action) as feed:
                     while position < action.p1:
                         segment = await feed.next(position)
-                        await self._send_segment(transfer, lease, segment)
+                        if self._transport is None:
+                            await self._send_segment(transfer, lease, segment)
+                        else:
+                            await self._offer_segment(transfer, lease, segment, self._transport)
                         position = segment.p1
                 await self._push(lease, msg.KvEnd(action.work))
             except asyncio.CancelledError:
                 with contextlib.suppress(OSError, TimeoutError):
                     await self._push(lease, msg.KvAbort(action.work))
-                    lease.clean = True
+                    lease.clean = self._transport is None  # else KvTaken may be on its way
                 raise
             await self._await_ack(lease, action.work)
             lease.clean = True
@@ -166,6 +179,22 @@ class KvSender:
             await self._push(lease, msg.KvSegment(work, segment.p0, segment.p1, part, parts, size), piece)
             transfer.sent_bytes += len(piece)
 
+    async def _offer_segment(
+        self, transfer: _Transfer, lease: Lease, segment: Segment, transport: KvTransport
+    ) -> None:
+        await lease.turn()
+        work = transfer.action.work
+        blob = await segment.piece(0, segment.blob_bytes, self._stall_s)
+        ticket = await transport.offer(blob, self._stall_s)
+        try:
+            await self._push(lease, msg.KvOffer(work, segment.p0, segment.p1, len(blob)), ticket)
+            reply = await self._receive(lease)
+            if not isinstance(reply, msg.KvTaken) or reply.work != work:
+                raise _TransferFailedError(f"unexpected answer {type(reply).__name__}")
+        finally:
+            transport.withdraw(ticket)
+        transfer.sent_bytes += len(blob)
+
     def _feed(self, action: act.Transfer) -> KvFeed:
         return KvFeed(
             self._thread,
@@ -180,14 +209,18 @@ class KvSender:
             await lease.connection.send_bytes(msg.encode(message, body))
 
     async def _await_ack(self, lease: Lease, work: ev.WorkId) -> None:
-        reply = await lease.connection.receive(timeout=self._stall_s)
-        if reply.type is not aiohttp.WSMsgType.BINARY:
-            raise _TransferFailedError("the receiver closed the connection")
-        message, _ = msg.decode(reply.data)
+        message = await self._receive(lease)
         if not isinstance(message, msg.KvAck) or message.work != work:
             raise _TransferFailedError(f"unexpected answer {type(message).__name__}")
         if message.error is not None:
             raise _TransferFailedError(message.error)
+
+    async def _receive(self, lease: Lease) -> msg.Message:
+        reply = await lease.connection.receive(timeout=self._stall_s)
+        if reply.type is not aiohttp.WSMsgType.BINARY:
+            raise _TransferFailedError("the receiver closed the connection")
+        message, _ = msg.decode(reply.data)
+        return message
 
     def _pool(self, url: str) -> KvPool:
         if self._session is None:

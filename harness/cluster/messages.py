@@ -3,9 +3,10 @@ events, so that there is one vocabulary from the decision to the engine and back
 
     /control   router -> worker  Hello, Command…        worker -> router  Welcome, Report…, Counters…
     /kv        sender -> receiver  KvBegin, KvSegment…, KvEnd | KvAbort     receiver -> sender  KvAck
+    with a transport of its own for the bytes: KvOffer instead of KvSegment, each answered by KvTaken
 
 Bodies: Command - the context ids it names; Report - the ids of its TokensDecoded, in order;
-KvSegment - one engine KV blob.
+KvSegment - one engine KV blob; KvOffer - the transport's ticket for one.
 """
 
 from __future__ import annotations
@@ -115,6 +116,21 @@ class KvSegment(_Message, frozen=True):
     blob_bytes: int
 
 
+class KvOffer(_Message, frozen=True):
+    """One exported range [p0, p1) of it, to be fetched: a blob of `blob_bytes`."""
+
+    work: int
+    p0: int
+    p1: int
+    blob_bytes: int
+
+
+class KvTaken(_Message, frozen=True):
+    """The offered range has been fetched, or never will be: the sender may let go of it."""
+
+    work: int
+
+
 class KvEnd(_Message, frozen=True):
     work: int
 
@@ -131,7 +147,19 @@ class KvAck(_Message, frozen=True):
 
 
 Message: TypeAlias = (
-    Hello | Welcome | Refusal | Command | Report | Counters | KvBegin | KvSegment | KvEnd | KvAbort | KvAck
+    Hello
+    | Welcome
+    | Refusal
+    | Command
+    | Report
+    | Counters
+    | KvBegin
+    | KvSegment
+    | KvOffer
+    | KvTaken
+    | KvEnd
+    | KvAbort
+    | KvAck
 )
 
 _encoder = msgspec.msgpack.Encoder()

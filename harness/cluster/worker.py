@@ -21,6 +21,7 @@ from harness.cluster.kv_receiver import KvReceiver
 from harness.cluster.kv_sender import KvSender
 from harness.cluster.progress import ProgressBoard
 from harness.engine import Engine
+from harness.kv_transport import KvTransport
 from harness.policy import actions as act
 from harness.policy import events as ev
 
@@ -47,7 +48,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Worker:
     """Serves one router at a time. When the router goes, every sequence goes with it."""
 
-    def __init__(self, config: WorkerConfig, engine: Engine) -> None:
+    def __init__(self, config: WorkerConfig, engine: Engine, transport: KvTransport | None = None) -> None:
         self._config = config
         self._anchor = take_anchor()
         self._process = psutil.Process()
@@ -62,13 +63,15 @@ class Worker:
             self._thread,
             self._board,
             self._tell,
+            transport,
             connections=config.kv_connections,
             segment_tokens=config.segment_tokens,
             stall_s=config.stall_s,
         )
         self._receiver = KvReceiver(
-            config.name, self._thread, self._board, self._tell, stall_s=config.stall_s
+            config.name, self._thread, self._board, self._tell, transport, stall_s=config.stall_s
         )
+        self._transport = transport
         self._router: web.WebSocketResponse | None = None
         self._outbox: asyncio.Queue[Told] = asyncio.Queue(_MAX_REPORTS)
         self._runner: web.AppRunner | None = None
@@ -97,6 +100,8 @@ class Worker:
         if self._runner is not None:
             await self._runner.cleanup()
         await asyncio.to_thread(self._thread.stop)
+        if self._transport is not None:
+            self._transport.close()
 
     # ------------------------------------------------------------------ endpoints
 

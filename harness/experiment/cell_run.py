@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from adapters.links import open_link
+from adapters.links.precedence import take_precedence
+from adapters.transports import OWN
 from harness.clock import take_anchor
 from harness.cluster.router import RouterConfig
 from harness.cluster.worker import WorkerConfig
@@ -170,6 +172,11 @@ class CellRun:
         self._progress.step("opening the link")
         link = await open_link(self._cell.link.driver, profile, run_dir=self._run_dir, seed=self._seed)
         stack.push_async_callback(link.aclose)
+        if link.description.modelled and self._cell.cluster.transport != OWN:
+            raise RunFailedError(
+                f"cell {self._cell.name}: transport {self._cell.cluster.transport!r} has connections of its "
+                f"own, which the {link.description.driver} does not carry; use link driver netem or uml"
+            )
         for name, pid in link.processes.items():
             self._ledger.record(name, pid)
         self.record.link = self._surroundings.link = link
@@ -204,6 +211,7 @@ class CellRun:
                 segment_tokens=config.segment_tokens,
                 stall_s=config.stall_s,
             ),
+            transport=config.transport,
         )
         child = await self._start(
             stack, link, slot.cluster, slot.name, "worker", msgspec.json.encode(process)
@@ -296,6 +304,8 @@ class CellRun:
         command = [*prefix, sys.executable, "-m", "harness.loadgen", str(path)]
         self._load = await Child.start("loadgen", command, log=self._logs / "loadgen.log", config=None)
         stack.push_async_callback(self._load.stop)
+        # It must not wait for the workers that it measures.
+        take_precedence(self._load.pid)
         self._take(self._load)
         faults = FaultTask(
             self._cell.faults,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adapters.links.profiles import named
+from adapters.transports import KNOWN
 from harness.experiment.config import Cell, ConfigError, Experiment, resolve
 from harness.experiment.topology import workers_of
 from harness.link import LinkError, LinkProfile
@@ -16,6 +17,11 @@ def check(experiment: Experiment) -> tuple[Cell, ...]:
     cells = resolve(experiment)
     for cell in cells:
         _check_endpoints(cell)
+        if cell.cluster.transport not in KNOWN:
+            raise ConfigError(
+                f"cell {cell.name}: cluster.transport: unknown transport {cell.cluster.transport!r}; known "
+                f"transports: {', '.join(KNOWN)}"
+            )
         profile_of(cell)
         source = cell.workload.source
         if not source.startswith("preset:") and not Path(source).exists():

@@ -92,6 +92,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_connections: AtLeastOne = 4
     segment_tokens: AtLeastOne = 1024
     stall_s: Positive = 30.0
+    transport: str = "tcp"
+    """What carries the bytes of KV: the workers' own connections, or 'nixl' (see docs/vllm.md)."""
     endpoints: dict[str, str] = {}
     """Engine `openai`: base URL of the server behind each worker, by its name (main-0) or kind (main)."""
     engine_options: dict[str, Any] = {}

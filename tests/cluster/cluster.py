@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from harness.cluster.router import Router, RouterConfig
 from harness.cluster.worker import Worker, WorkerConfig
 from harness.cluster.worker_connection import WorkerAddress
 from harness.engine import EngineOptions
+from harness.kv_transport import KvTransport
 from harness.link import LinkProfile
 from harness.policy.config import MODES, PolicyConfig
 from harness.policy.roles import Role
@@ -114,6 +115,7 @@ async def cluster(
     rate_bytes_s: float = 1e6,
     options: EngineOptions | None = None,
     link: LinkProfile | None = None,
+    transport: Callable[[str], KvTransport | None] = lambda _: None,
 ) -> AsyncIterator[Cluster]:
     """A running cluster in `mode`; `policy` overrides its keys. The WAN is believed to carry `rate_bytes_s`,
     which decides what is relayed; the sockets are loopback's, MD behind a relay shaped to `link` if given."""
@@ -143,7 +145,9 @@ async def cluster(
             for i in range(n):
                 name = f"{role.value}-{i}"
                 built = await asyncio.to_thread(load_engine, engine, options)
-                worker = Worker(WorkerConfig(name, "127.0.0.1", 0, SECRET, segment_tokens=128), built)
+                worker = Worker(
+                    WorkerConfig(name, "127.0.0.1", 0, SECRET, segment_tokens=128), built, transport(name)
+                )
                 host, port = "127.0.0.1", await worker.start()
                 far = role is Role.MAIN_DECODE
                 if wan is not None and far:

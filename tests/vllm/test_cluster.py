@@ -154,19 +154,6 @@ def test_an_idle_worker_costs_no_core(tmp_path):
     assert asyncio.run(idle()) == 0
 
 
-def die(tmp_path, phase, role, spare):
-    """The answer of a request during which a worker died. Some phases may pass within one step."""
-    counts = dict.fromkeys(test_deaths.ROLES, 1 + spare)
-    for attempt in range(5):
-        path = tmp_path / f"{phase}-{role}-{spare}-{attempt}"
-        try:
-            return asyncio.run(test_deaths.ask(path, "pdd-catch-up", counts, phase, role))[0]
-        except AssertionError as error:
-            if "was never reached" not in str(error):
-                raise
-    raise AssertionError(f"{phase} was never reached in 5 attempts")
-
-
 @pytest.mark.timeout(900)
 def test_any_role_may_die_in_any_phase(tmp_path, monkeypatch):
     catching_up = {"catch_up_threshold_tokens": 1, "switch_tokens": 2, "catch_up_batch_tokens": 16}
@@ -180,7 +167,9 @@ def test_any_role_may_die_in_any_phase(tmp_path, monkeypatch):
         cells = []
         for spare in (1, 0):
             for role in test_deaths.ROLES:
-                answer = die(tmp_path, phase, role, spare)
+                path = tmp_path / f"{phase}-{role}-{spare}"
+                workers = dict.fromkeys(test_deaths.ROLES, 1 + spare)
+                answer = test_deaths.ask_until_reached(path, workers, phase, role)
                 case = f"{role} dies while {phase}, {spare} spare"
                 assert answer.ids == whole.ids[: len(answer.ids)], case
                 if answer.error is None:

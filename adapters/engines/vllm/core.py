@@ -25,6 +25,8 @@ from harness.engine import EngineError, EngineInfo, EngineOptions
 
 _CPU_BLOCK_TOKENS = 32  # the smallest that vLLM's CPU attention takes
 _UNUSED_BYTES = 1 << 20
+_set_threads = torch.set_num_threads
+"""As it is before vLLM's CPU worker puts a function that does nothing in its place."""
 _ONE_AT_A_TIME = threading.Lock()
 """vLLM keeps the connector and the forward context of a step in globals. A worker has one engine and never
 waits here; tests have several, each on its thread."""
@@ -93,11 +95,11 @@ class Core:
             self._llm.engine_core.shutdown()
 
     def _enter_thread(self) -> None:
-        """OpenMP counts threads for each calling thread. vLLM's CPU attention takes the count twice a step,
-        and fails if torch's own setting, applied late, comes between."""
+        """OpenMP has a thread count for each calling thread, at first OMP_NUM_THREADS. vLLM's CPU attention
+        takes it twice a step, and fails if torch, which sets it when it first needs it, comes between."""
         if self._thread is not threading.current_thread():
             self._thread = threading.current_thread()
-            torch.set_num_threads(self._threads)
+            _set_threads(self._threads)
 
     def _describe(self, options: EngineOptions, build: str, model: models.Model) -> EngineInfo:
         config = self._llm.vllm_config
