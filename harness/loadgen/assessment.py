@@ -61,6 +61,7 @@ class Assessment(msgspec.Struct, frozen=True):
     merged_reads: int
     late_merges: int
     kernel_stamps: bool
+    niceness: int
     connections: str
     recorded: int
     scrapes: int

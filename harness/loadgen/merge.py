@@ -56,6 +56,7 @@ def merge_assessments(
         merged_reads=sum(one.merged_reads for one in assessments),
         late_merges=sum(one.late_merges for one in assessments),
         kernel_stamps=all(one.kernel_stamps for one in assessments),
+        niceness=max(one.niceness for one in assessments),
         connections=assessments[0].connections,
         recorded=sum(one.recorded for one in assessments),
         scrapes=sum(one.scrapes for one in assessments),

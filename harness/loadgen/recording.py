@@ -49,6 +49,7 @@ class Recording:
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
         theirs.close()
         self._pipe: Final = ours

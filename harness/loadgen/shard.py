@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 from typing import TYPE_CHECKING, Final
 
@@ -157,6 +158,7 @@ class ShardRun:
             merged_reads=tally.merged_reads,
             late_merges=tally.late_merges,
             kernel_stamps=self.clock.kernel and self._replay.records.kernel_stamps,
+            niceness=os.getpriority(os.PRIO_PROCESS, 0),
             connections=self._job.connections,
             recorded=recorded.requests,
             scrapes=recorded.scrapes,

@@ -44,6 +44,7 @@ def assessment(shard: str, **changes) -> Assessment:
         clock_drift_ms=-0.2,
         clock_offset_ms=0.0,
         kernel_stamps=True,
+        niceness=0,
         connections="reuse",
         cpu_s=1.0,
         peak_rss_mib=50.0,
