@@ -132,6 +132,8 @@ def chips(run: Run) -> list[str]:
     if info.emulated:
         found.append("emulated engine")
     for link in {cell.link.profile: cell.link for cell in run.cells if cell.link}.values():
+        if link.driver == "none":
+            continue
         rate = f", {link.a_to_b_rate_bit_s / 1e6:g} Mbit/s" if link.a_to_b_rate_bit_s else ""
         delay = f", {link.a_to_b_delay_ms:g} ms one way" if link.a_to_b_delay_ms is not None else ""
         modelled = " (modelled)" if link.modelled else ""
