@@ -42,7 +42,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segment_tokens: int = 1024
     """Most tokens exported in one piece; smaller pieces overlap better, larger ones cost less."""
     stall_s: float = 30.0
-    """A transfer without progress for so long has failed."""
+    """A transfer without progress for so long has failed; so has a router that answers no ping for it."""
 
 
 class Worker:
@@ -109,7 +109,10 @@ class Worker:
         self._check_secret(request)
         if self._router is not None:
             raise web.HTTPConflict(text=f"{self._config.name} has a router already")
-        connection = web.WebSocketResponse(max_msg_size=MAX_FRAME_BYTES, compress=False)
+        # A router that answers no ping closes nothing any more: what is held for it must not stay for ever.
+        connection = web.WebSocketResponse(
+            max_msg_size=MAX_FRAME_BYTES, compress=False, heartbeat=self._config.stall_s
+        )
         self._router = connection
         try:
             with contextlib.suppress(ConnectionError, TimeoutError):

@@ -116,6 +116,7 @@ async def cluster(
     options: EngineOptions | None = None,
     link: LinkProfile | None = None,
     transport: Callable[[str], KvTransport | None] = lambda _: None,
+    stall_s: float = 30.0,
 ) -> AsyncIterator[Cluster]:
     """A running cluster in `mode`; `policy` overrides its keys. The WAN is believed to carry `rate_bytes_s`,
     which decides what is relayed; the sockets are loopback's, MD behind a relay shaped to `link` if given."""
@@ -146,7 +147,9 @@ async def cluster(
                 name = f"{role.value}-{i}"
                 built = await asyncio.to_thread(load_engine, engine, options)
                 worker = Worker(
-                    WorkerConfig(name, "127.0.0.1", 0, SECRET, segment_tokens=128), built, transport(name)
+                    WorkerConfig(name, "127.0.0.1", 0, SECRET, segment_tokens=128, stall_s=stall_s),
+                    built,
+                    transport(name),
                 )
                 host, port = "127.0.0.1", await worker.start()
                 far = role is Role.MAIN_DECODE
