@@ -22,6 +22,7 @@ PRESETS: Final = (
     "uniform-90",
     "low-hit-turns",
     "quickstart",
+    "long-answers",
 )
 
 
