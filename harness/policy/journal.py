@@ -191,7 +191,8 @@ class HandoffJournal:
     def _extends(row: Row, ids: int) -> None:
         row["extend_tokens"] = row.get("extend_tokens", 0) + ids
         row["extend_batches"] = row.get("extend_batches", 0) + 1
-        if row.get("handoff_payload") != HandoffPayload.KV_TRANSFER.value:
+        # Without a handoff, or after its answer's end, the ids only level MD's cache.
+        if row.get("handoff_payload") == HandoffPayload.EXTEND_DECODE.value and "end_ns" not in row:
             row["handoff_bytes"] = row.get("handoff_bytes", 0) + ids * ID_BYTES
 
     def _emitted(self, now_ns: int, action: act.Emit) -> None:
