@@ -269,7 +269,7 @@ def _shaded(reps: list[_Rep]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
             "xref": "x",
             "x": (start + end) / 2,
             "yref": "paper",
-            "y": 0,
+            "y": 1,
             "yanchor": "bottom",
             "text": fault.name,
             "showarrow": False,
