@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,7 +14,7 @@ from reports.comparison import Comparison, Figure, compare_sides, figures
 from reports.errors import ReportError
 from reports.run import Run
 from reports.runinfo import Validity
-from reports.sides import Side, Sides, open_sides
+from reports.sides import Side, Sides, open_columns, open_sides
 from reports.validity import judge
 
 
@@ -55,12 +56,15 @@ class Analysis:
         for other in chosen[1:]:
             if other[0].path != base[0].path:
                 waived += check(base, other, allow)
-        opened = open_sides(chosen)
         runs = tuple({run.path: run for run, _ in chosen}.values())
-        comparisons = tuple(compare_sides(opened, seed=seed))
+        columns = open_columns(chosen)
+        with ThreadPoolExecutor(1) as pool:  # the verdicts need no pairing: they are found meanwhile
+            verdicts = pool.map(lambda run: judge(run, _by_cell(columns, run)), runs)
+            opened = open_sides(chosen, columns)
+            comparisons = tuple(compare_sides(opened, seed=seed))
         return cls(
             runs,
-            tuple(judge(run, _columns(opened, run)) for run in runs),
+            tuple(verdicts),
             opened.sides,
             _figures(opened, comparisons, seed),
             comparisons,
@@ -68,8 +72,8 @@ class Analysis:
         )
 
 
-def _columns(opened: Sides, run: Run) -> dict[str, Columns]:
-    return {s.cell.name: s.frame.columns for s in opened.sides if s.run.path == run.path}
+def _by_cell(columns: Sequence[Columns], run: Run) -> dict[str, Columns]:
+    return {c.cell: c for c in columns if c.run.path == run.path}
 
 
 def parse_cell(text: str) -> tuple[Run, str | None]:

@@ -6,11 +6,11 @@ import enum
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
+from reports.columns import Floats
 from reports.metric import (
     QUANTILES,
     TAIL_SIZE,
@@ -24,7 +24,8 @@ from reports.metric import (
     quantile,
 )
 from reports.metric_table import METRICS, metric
-from reports.sides import Side, Sides
+from reports.paired_ratio import PairedRatio
+from reports.sides import Side, Sides, shared_codes
 from reports.stats.change import ALPHA, AnyStatistic, Change, Estimate, change, estimate
 from reports.stats.correction import benjamini_hochberg
 from reports.stats.ranks import mann_whitney
@@ -112,6 +113,8 @@ class _Measured:
     figure: Figure
     statistic: AnyStatistic
     sample: Sample | None
+    values: Floats | None = None
+    """Of each request, NaN where undefined; of the first statistic of such a metric only."""
 
 
 def figures(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[list[Figure]]:
@@ -131,9 +134,12 @@ def compare_sides(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[Co
     present = [_present(side, sides.groups) for side in sides.sides]
     failures = any(bool(side.frame.failed.any()) for side in sides.sides)
     drawn = [draw(present[0], p, paired=sides.paired, seed=seed, draws=draws) for p in present[1:]]
+    ratios = [PairedRatio(base, other) if sides.paired else None for other in sides.sides[1:]]
     # Metric by metric, on two threads: what is held at a time are the sorted samples of two metrics.
     with ThreadPoolExecutor(_THREADS) as pool:
-        done = list(pool.map(lambda name: _compare_metric(sides, metric(name), drawn, failures), METRICS))
+        done = list(
+            pool.map(lambda name: _compare_metric(sides, metric(name), drawn, ratios, failures), METRICS)
+        )
     return [
         Comparison(
             base,
@@ -149,20 +155,24 @@ def compare_sides(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[Co
 
 
 def _compare_metric(
-    sides: Sides, known: AnyMetric, drawn: Sequence[Draws], failures: bool
+    sides: Sides,
+    known: AnyMetric,
+    drawn: Sequence[Draws],
+    ratios: Sequence[PairedRatio | None],
+    failures: bool,
 ) -> tuple[list[list[Row]], list[Effect | None]]:
     """Rows and effect of one metric for each other side."""
     base = sides.sides[0]
     rows: list[list[Row]] = []
     effects: list[Effect | None] = []
     ours: list[_Measured] | None = None
-    for other, draws in zip(sides.sides[1:], drawn, strict=True):
+    for other, draws, ratio in zip(sides.sides[1:], drawn, ratios, strict=True):
         ours = ours or list(_measure(base, known, draws, with_failures=failures))
         mirrored = replace(draws, bootstrap=draws.other_bootstrap)
         theirs = list(_measure(other, known, mirrored, with_failures=failures))
         joined: dict[int, Sample] = {}
         rows.append([_row(a, b, draws, joined) for a, b in zip(ours, theirs, strict=True)])
-        effects.append(_effect(known, base, other, draws, joined.get(id(ours[0].sample))))
+        effects.append(_effect(known, ours[0], theirs[0], draws, joined.get(id(ours[0].sample)), ratio))
     return rows, effects
 
 
@@ -178,8 +188,11 @@ def _measure(side: Side, known: AnyMetric, drawn: Draws, *, with_failures: bool)
     groups = frame.group_count
     match known:
         case PerRequest():
-            sample = known.sample(frame)
-            yield from _distribution(known, sample, groups, drawn, "")
+            values = known.values(frame)
+            sample = Sample.of(values, frame.groups, frame.reps)
+            first, *others = _distribution(known, sample, groups, drawn, "")
+            yield replace(first, values=values)
+            yield from others
             if with_failures and known.name in _FAILURE_METRICS:
                 failing = known.sample_with_failures(frame)
                 yield from _distribution(known, failing, groups, drawn, WITH_FAILURES)
@@ -227,42 +240,30 @@ def _row(a: _Measured, b: _Measured, draws: Draws, joined: dict[int, Sample]) ->
     return Row(a.figure, b.figure, found, None, Verdict.UNDEFINED)
 
 
-def _effect(known: AnyMetric, base: Side, other: Side, draws: Draws, joined: Sample | None) -> Effect | None:
+def _effect(
+    known: AnyMetric,
+    ours: _Measured,
+    theirs: _Measured,
+    draws: Draws,
+    joined: Sample | None,
+    ratio: PairedRatio | None,
+) -> Effect | None:
     if joined is None:
         return None
     p, delta = mann_whitney(joined, draws)
     paired = None
-    if draws.paired and isinstance(known, PerRequest) and known.headline:
-        paired = _paired_ratio(known, base, other, draws)
+    if ratio is not None and ours.values is not None and theirs.values is not None and known.headline:
+        paired = ratio.of(ours.values, theirs.values, draws.bootstrap)
     return Effect(known.name, delta, p, p, paired)
-
-
-def _paired_ratio(known: PerRequest, base: Side, other: Side, draws: Draws) -> Estimate | None:
-    count = max(int(side.pairs.max(initial=-1)) for side in (base, other)) + 1
-    means = []
-    for side in (base, other):
-        values = np.where(side.frame.ok, known.observe(side.frame), np.nan)
-        defined = ~np.isnan(values)
-        places = side.pairs[defined]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means.append(np.bincount(places, values[defined], count) / np.bincount(places, minlength=count))
-    group = np.zeros(count, np.int32)
-    group[base.pairs] = base.frame.groups
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(means[0] > 0, means[1] / means[0], np.nan)
-    sample = Sample.of(ratio, group, np.zeros(count, np.int16))
-    return estimate(Quantile(sample, 0.5), draws.bootstrap) if sample.size else None
 
 
 def _agreement(base: Side, other: Side) -> tuple[int, int] | None:
     """Compares the first repetition of either side."""
     count = max(int(side.pairs.max(initial=-1)) for side in (base, other)) + 1
-    texts = [side.frame.columns.text("output_digest") for side in (base, other)]
-    joined: Any = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string())
-    encoded = joined.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+    codes_of, _ = shared_codes([side.frame.columns.text("output_digest") for side in (base, other)])
     digests = []
-    for side, codes in zip((base, other), np.split(encoded, [len(texts[0])]), strict=True):
-        ours = codes if side.frame.rows is None else codes[side.frame.rows]
+    for side, codes in zip((base, other), codes_of, strict=True):
+        ours = codes[side.frame.rows]
         known = side.frame.ok & (side.frame.reps == min(side.frame.columns.reps)) & (ours >= 0)
         told = np.full(count, -1, np.int64)
         told[side.pairs[known]] = ours[known]

@@ -6,20 +6,23 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from reports.columns import Floats
 from reports.frame import Frame
 from reports.run import Run
+from reports.stats.group_sums import group_sums
 from reports.stats.sample import Sample
 from reports.stats.statistic import PerRepetition, Quantile, Ratio
 
 QUANTILES: Final[dict[str, float]] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 TAIL_SIZE: Final = 10
 """A quantile resting on fewer observations beyond it is marked: it is little more than the maximum."""
+
+
+Terms = Callable[[Frame], tuple[Floats, Floats | float] | None]
 
 
 class Better(enum.StrEnum):
@@ -47,13 +50,20 @@ class PerRequest(Metric):
     headline: tuple[str, ...] = ()
     """Statistics of it on the first table: 'mean' or names of QUANTILES."""
 
+    def values(self, frame: Frame) -> Floats:
+        """Of each request of the frame, NaN for failures."""
+        found = np.empty(len(frame))
+        for here, block in frame.blocks():
+            found[here] = np.where(block.ok, self.observe(block), np.nan)
+        return found
+
     def sample(self, frame: Frame) -> Sample:
         """Values of successes."""
-        return Sample.of(np.where(frame.ok, self.observe(frame), np.nan), frame.groups, frame.reps)
+        return Sample.of(self.values(frame), frame.groups, frame.reps)
 
     def sample_with_failures(self, frame: Frame) -> Sample:
         """The same, failed requests counted as never having ended (+inf)."""
-        values = np.where(frame.ok, self.observe(frame), np.where(frame.failed, np.inf, np.nan))
+        values = np.where(frame.failed, np.inf, self.values(frame))
         return Sample.of(values, frame.groups, frame.reps)
 
 
@@ -72,25 +82,25 @@ class Share(Metric):
     `terms` gives numerator and denominator per request (NaN: not counted), or numerator and a constant.
     """
 
-    terms: Callable[[Frame], tuple[Floats, Floats | float] | None]
+    terms: Terms
     headline: bool = False
 
     def statistic(self, frame: Frame) -> Ratio | None:
         """None where undefined."""
-        terms = self.terms(frame)
-        if terms is None or not len(frame):
-            return None
-        above, below = terms
-        if isinstance(below, float):
-            # A window is spent on all requests, also on those that are left out of a pairing.
-            return self._rate(frame.whole, below)
-        return sums(frame, above, below)
-
-    def _rate(self, frame: Frame, below: float) -> Ratio | None:
-        terms = self.terms(frame)
+        _, first = next(frame.blocks(), (None, None))
+        terms = None if first is None else self.terms(first)
         if terms is None:
             return None
-        ratio = sums(frame, terms[0], np.ones(len(frame)))
+        _, below = terms
+        # A window is spent on all requests, also on those that are left out of a pairing.
+        return self._rate(frame.whole, below) if isinstance(below, float) else sums(frame, self.terms)
+
+    def _rate(self, frame: Frame, below: float) -> Ratio:
+        def terms(block: Frame) -> tuple[Floats, Floats | float] | None:
+            found = self.terms(block)
+            return None if found is None else (found[0], np.ones(len(block)))
+
+        ratio = sums(frame, terms)
         # A repetition has its share of the constant by its share of the measured time.
         part = np.zeros(len(ratio.rep_numerator))
         for rep, window_s in frame.windows_s.items():
@@ -119,31 +129,31 @@ def mean(sample: Sample, groups: int) -> Ratio:
     weighted = sample.values if sample.counts is None else sample.values * sample.counts
     by_rep = [(r.values if r.counts is None else r.values * r.counts).sum() for r in sample.by_rep]
     return Ratio(
-        _sums(sample.groups, weighted, groups),
-        _sums(sample.groups, counts, groups),
+        group_sums(sample.groups, weighted, groups),
+        group_sums(sample.groups, counts, groups),
         np.array(by_rep, np.float64),
         np.array([rep.size for rep in sample.by_rep], np.float64),
         sample.size,
     )
 
 
-def sums(frame: Frame, above: Floats, below: Floats) -> Ratio:
+def sums(frame: Frame, terms: Terms) -> Ratio:
     """Sum over sum by cluster and repetition; rows with NaN in either are left out."""
-    known = ~(np.isnan(above) | np.isnan(below))
-    above, below = above[known], below[known]
-    groups, reps = frame.groups[known], frame.reps[known]
-    rep_count = max(frame.columns.reps, default=0) + 1
-    return Ratio(
-        _sums(groups, above, frame.group_count),
-        _sums(groups, below, frame.group_count),
-        _sums(reps, above, rep_count),
-        _sums(reps, below, rep_count),
-        int(known.sum()),
-    )
-
-
-def _sums(places: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> Floats:
-    return np.asarray(np.bincount(places, values, count), np.float64)
+    by_group = np.zeros((2, frame.group_count))
+    by_rep = np.zeros((2, max(frame.columns.reps, default=0) + 1))
+    size = 0
+    for _, block in frame.blocks():
+        found = terms(block)
+        assert found is not None
+        above, below = found
+        known = ~(np.isnan(above) | np.isnan(below))
+        groups, reps = block.groups[known], block.reps[known]
+        for place, term in enumerate(found):
+            values = np.broadcast_to(term, known.shape)[known]
+            by_group[place] += np.bincount(groups, values, by_group.shape[1])
+            by_rep[place] += np.bincount(reps, values, by_rep.shape[1])
+        size += len(groups)
+    return Ratio(by_group[0], by_group[1], by_rep[0], by_rep[1], size)
 
 
 def quantile(sample: Sample, name: str) -> Quantile:

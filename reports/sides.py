@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,10 +16,10 @@ from reports.errors import ReportError
 from reports.frame import Frame
 from reports.run import Run
 from reports.runinfo import CellInfo
+from reports.stats.sample import MOST_GROUPS
 
-MOST_GROUPS: Final = 256
-"""Beyond, sessions are thrown together at random: intervals stay right, and cost stays bounded."""
 FEWEST_SESSIONS: Final = 8
+_THREADS: Final = 2
 _SHARED: Final = 0.5
 
 
@@ -43,24 +44,31 @@ class Sides:
     cautions: tuple[str, ...]
 
 
-def open_sides(chosen: Sequence[tuple[Run, str]]) -> Sides:
-    """Open cells (run, cell name), the base first."""
+def open_columns(chosen: Sequence[tuple[Run, str]]) -> list[Columns]:
+    """Cells (run, cell name), two at a time. Raises ReportError for a cell without measured requests."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        columns = list(pool.map(Columns, [run for run, _ in chosen], [name for _, name in chosen]))
+    for opened in columns:
+        if not opened.rows:
+            raise ReportError(f"{opened.run.path}: cell {opened.cell!r} has no measured requests")
+    return columns
+
+
+def open_sides(chosen: Sequence[tuple[Run, str]], columns: Sequence[Columns] | None = None) -> Sides:
+    """Cells (run, cell name), the base first. `columns`: theirs, when opened already."""
+    columns = columns or open_columns(chosen)
     cells = [run.cell(name) for run, name in chosen]
-    columns = [Columns(run, name) for run, name in chosen]
-    for (run, name), column in zip(chosen, columns, strict=True):
-        if not column.rows:
-            raise ReportError(f"{run.path}: cell {name!r} has no measured requests")
     cautions: list[str] = []
     sessions = [column.category("requests", "session_id") for column in columns]
     pairs: list[Codes] = [np.full(column.rows, -1, np.int32) for column in columns]
-    rows: list[npt.NDArray[np.bool_] | None] = [None] * len(columns)
+    rows: list[npt.NDArray[np.int64] | None] = [None] * len(columns)
     same_trace = _same_trace([run for run, _ in chosen])
     paired = same_trace and _overlap([set(labels) for _, labels in sessions])
     if paired:
         pairs, kept = _pair(columns)
         for index, (column, keep) in enumerate(zip(columns, kept, strict=True)):
             if missing := column.rows - int(keep.sum()):
-                rows[index] = keep
+                rows[index] = np.flatnonzero(keep)
                 cautions.append(
                     f"{chosen[index][1]}: {missing} of {column.rows} requests were not replayed by every "
                     "side and are left out"
@@ -118,17 +126,24 @@ def _overlap(sessions: Sequence[set[str]]) -> bool:
     return len(set.intersection(*sessions)) >= _SHARED * len(set.union(*sessions))
 
 
+def shared_codes(texts: Sequence[pa.ChunkedArray[Any]]) -> tuple[list[Codes], int]:
+    """Columns of texts numbered alike, null as -1; and how many numbers there are."""
+    joined: Any = pa.chunked_array([chunk for text in texts for chunk in text.chunks], pa.string())
+    encoded = joined.dictionary_encode()
+    parts = [chunk.indices.fill_null(-1).to_numpy() for chunk in encoded.chunks]
+    codes = np.concatenate([np.empty(0, np.int32), *parts])
+    return np.split(codes, np.cumsum([len(text) for text in texts])[:-1]), int(codes.max(initial=-1)) + 1
+
+
 def _pair(columns: Sequence[Columns]) -> tuple[list[Codes], list[npt.NDArray[np.bool_]]]:
     """Trace requests of all sides numbered alike, and the rows whose request every side has."""
-    texts = [column.text("trace_request") for column in columns]
-    joined: Any = pa.chunked_array([c for text in texts for c in text.chunks], pa.string())
-    codes = joined.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int32)
-    split = np.split(codes, np.cumsum([column.rows for column in columns])[:-1])
-    count = int(codes.max(initial=-1)) + 1
+    codes, count = shared_codes([column.text("trace_request") for column in columns])
     everywhere = np.ones(count, bool)
-    for side in split:
-        everywhere &= np.bincount(side, minlength=count) > 0
-    return split, [everywhere[side] for side in split]
+    for side in codes:
+        here = np.zeros(count, bool)
+        here[side] = True
+        everywhere &= here
+    return codes, [everywhere[side] for side in codes]
 
 
 def _renumber(codes: Codes, labels: list[str], union: dict[str, int]) -> Codes:
@@ -137,7 +152,10 @@ def _renumber(codes: Codes, labels: list[str], union: dict[str, int]) -> Codes:
 
 
 def _bounded(clusters: list[Codes]) -> tuple[list[Codes], int]:
-    """At most MOST_GROUPS clusters, the same mapping on every side."""
+    """At most MOST_GROUPS clusters, the same mapping on every side.
+
+    Beyond, sessions are thrown together at random: intervals stay right, and cost stays bounded.
+    """
     count = max(int(c.max(initial=-1)) for c in clusters) + 1
     if count <= MOST_GROUPS:
         return clusters, count

@@ -23,7 +23,7 @@ EXACT_TOKENS: Final = 2_000_000
 ALIGNED_BEFORE: Final = 24
 ALIGNED_AFTER: Final = 40
 _ALIGNED_ROWS: Final = 4000
-_BATCH_TOKENS: Final = 1 << 22
+_BATCH_TOKENS: Final = 1 << 18  # a few MB at a time, of which the processor's cache holds the working part
 _SHIFT: Final = 14  # of 23 mantissa bits 9 stay: 512 bins to the octave
 _LOWEST: Final = int(np.float32(1e3).view(np.uint32)) >> _SHIFT  # 1 µs in ns; all below share a bin
 _HIGHEST: Final = int(np.float32(4e12).view(np.uint32)) >> _SHIFT
@@ -52,42 +52,45 @@ def scan_tokens(
     gap = np.full(columns.rows, np.nan)
     worst = np.full(columns.rows, np.nan)
     expected = _expected_tokens(columns)
-    pool = _Pool(group_count, max(columns.reps, default=0) + 1, expected)
+    pool = _Pool(group_count, expected)
     batch_rows = int(np.clip(_BATCH_TOKENS * columns.rows / max(expected, 1.0), 1 << 10, 1 << 16))
     aligned: list[Floats] = []
     at = 0
-    for rep, lists in _batches(columns, batch_rows):
-        rows = slice(at, at + len(lists))
-        at += len(lists)
-        offsets = np.asarray(lists.flatten())
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
-        itl = np.diff(offsets, append=offsets[-1:])
-        itl[ends[lengths > 0] - 1] = 0  # the step from one request to the next
-        several = lengths > 1
-        if several.any():
-            worst[rows][several] = np.maximum.reduceat(itl, starts[several])
-        switch = np.nan_to_num(switch_index[rows], nan=0).astype(np.int64)
-        relayed = (switch > 0) & (switch < lengths)
-        gap[rows][relayed] = itl[(starts + switch - 1)[relayed]]
-        pool.add(itl, ends, lengths, _Rows(chosen[rows], groups[rows], rep))
-        room = _ALIGNED_ROWS - sum(len(a) for a in aligned)
-        pick = np.flatnonzero(relayed & chosen[rows])[:room]
-        aligned.append(_align(itl, starts[pick] + switch[pick], starts[pick], ends[pick]))
+    for rep in columns.reps:
+        for lists in _batches(columns, rep, batch_rows):
+            rows = slice(at, at + len(lists))
+            at += len(lists)
+            offsets = np.asarray(lists.flatten())
+            lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+            ends = np.cumsum(lengths)
+            starts = ends - lengths
+            itl = np.zeros_like(offsets)
+            np.subtract(offsets[1:], offsets[:-1], out=itl[:-1])
+            itl[ends[lengths > 0] - 1] = 0  # the step from one request to the next
+            several = lengths > 1
+            if several.any():
+                worst[rows][several] = np.maximum.reduceat(itl, starts[several])
+            switch = np.nan_to_num(switch_index[rows], nan=0).astype(np.int64)
+            relayed = (switch > 0) & (switch < lengths)
+            gap[rows][relayed] = itl[(starts + switch - 1)[relayed]]
+            pool.add(itl, ends, lengths, _Rows(chosen[rows], groups[rows], rep))
+            room = _ALIGNED_ROWS - sum(len(a) for a in aligned)
+            if room:
+                pick = np.flatnonzero(relayed & chosen[rows])[:room]
+                aligned.append(_align(itl, starts[pick] + switch[pick], starts[pick], ends[pick]))
+        pool.end_rep()
     width = ALIGNED_BEFORE + ALIGNED_AFTER + 1
     return TokenScan(gap, worst, pool.sample(), np.concatenate([np.empty((0, width)), *aligned]))
 
 
-def _batches(columns: Columns, batch_rows: int) -> Iterator[tuple[int, pa.ListArray[Any]]]:
-    for rep in columns.reps:
-        measured = columns.measured(rep)
-        at = 0
-        for batch in columns.run.batches("requests", columns.cell, rep, ["token_offsets_ns"], batch_rows):
-            lists: Any = batch.column(0)
-            here = measured[at : at + len(lists)]
-            at += len(lists)
-            yield rep, lists if here.all() else lists.filter(pa.array(here))
+def _batches(columns: Columns, rep: int, batch_rows: int) -> Iterator[pa.ListArray[Any]]:
+    measured = columns.measured(rep)
+    at = 0
+    for batch in columns.run.batches("requests", columns.cell, rep, ["token_offsets_ns"], batch_rows):
+        lists: Any = batch.column(0)
+        here = measured[at : at + len(lists)]
+        at += len(lists)
+        yield lists if here.all() else lists.filter(pa.array(here))
 
 
 def _expected_tokens(columns: Columns) -> float:
@@ -111,13 +114,13 @@ def _align(
 class _Pool:
     """Pooled inter-token latencies by group and by repetition, one by one or in bins."""
 
-    def __init__(self, groups: int, reps: int, expected: float) -> None:
+    def __init__(self, groups: int, expected: float) -> None:
         self._exact = expected <= EXACT_TOKENS
         self._parts: list[tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int16]]] = []
         # One row more than there are groups: what is not counted goes there.
-        self._by_group = np.zeros(0 if self._exact else (groups + 1) * _BINS, np.int64)
-        self._by_rep = np.zeros(0 if self._exact else reps * _BINS, np.int64)
+        self._table = np.zeros((0 if self._exact else groups + 1, _BINS), np.int64)
         self._groups = groups
+        self._by_rep: list[npt.NDArray[np.int64]] = []
 
     def add(
         self,
@@ -137,13 +140,15 @@ class _Pool:
         bins = itl_ns.astype(np.float32).view(np.int32)
         bins >>= _SHIFT
         np.clip(bins, _LOWEST, _HIGHEST, out=bins)
-        group = np.where(rows.chosen, rows.groups, self._groups).astype(np.int32)
-        cells = bins + np.repeat(group * np.int32(_BINS) - np.int32(_LOWEST), lengths)
+        group = np.where(rows.chosen, rows.groups, self._groups).astype(np.int64)
+        cells = np.repeat(group * _BINS - _LOWEST, lengths)
+        cells += bins
         cells[last] = self._groups * _BINS
-        found = np.bincount(cells, minlength=len(self._by_group))
-        self._by_group += found
-        counted_bins = found[: self._groups * _BINS].reshape(self._groups, _BINS).sum(axis=0)
-        self._by_rep[rows.rep * _BINS : (rows.rep + 1) * _BINS] += counted_bins
+        np.add.at(self._table.reshape(-1), cells, 1)
+
+    def end_rep(self) -> None:
+        """What came since the last call was one repetition."""
+        self._by_rep.append(self._table[:-1].sum(axis=0) - sum(self._by_rep))
 
     def sample(self) -> Sample:
         if self._exact:
@@ -155,11 +160,9 @@ class _Pool:
         edges = ((np.arange(_BINS + 1) + _LOWEST) << _SHIFT).astype(np.uint32).view(np.float32)
         middle = (edges[1:].astype(np.float64) + edges[:-1]) / 2e6
         # Bins in the order of value, groups within a bin: ascending without a sort.
-        table = self._by_group[: self._groups * _BINS].reshape(self._groups, _BINS)
+        table = self._table[:-1]
         bin_, group = np.nonzero(table.T)
-        by_rep = tuple(
-            Sorted(middle[rep > 0], rep[rep > 0]) for rep in self._by_rep.reshape(-1, _BINS) if rep.any()
-        )
+        by_rep = tuple(Sorted(middle[rep > 0], rep[rep > 0]) for rep in self._by_rep if rep.any())
         return Sample(middle[bin_], group.astype(np.int32), table[group, bin_], by_rep)
 
 

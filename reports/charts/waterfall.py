@@ -189,8 +189,8 @@ def _segments(one: _Picked) -> list[tuple[str, float, float]]:
 
 def _request_id(one: _Picked) -> str:
     frame = one.side.frame
-    row = one.row if frame.rows is None else int(np.flatnonzero(frame.rows)[one.row])
-    return str(frame.columns.text("request_id")[row].as_py())
+    place = one.row if isinstance(frame.rows, slice) else int(frame.rows[one.row])
+    return str(frame.columns.text("request_id")[place].as_py())
 
 
 def _decisions(side: Side, request: str, row: int) -> list[dict[str, Any]]:

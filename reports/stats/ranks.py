@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from reports.stats.resample import Draws
 from reports.stats.sample import Floats, Sample
+
+_BLOCK: Final = 1 << 15
 
 
 def mann_whitney(both: Sample, draws: Draws) -> tuple[float, float]:
@@ -20,21 +22,35 @@ def mann_whitney(both: Sample, draws: Draws) -> tuple[float, float]:
     permuted by cluster (swapped within sessions when paired), so that p holds with dependent turns.
     Source: Cliff 1993; cluster permutation after Datta & Satten 2005.
     """
-    counts = np.ones(len(both.values)) if both.counts is None else both.counts.astype(np.float64)
-    after = np.cumsum(counts)
-    # Ties share the mean of the ranks they cover.
-    first = np.flatnonzero(np.concatenate([[True], both.values[1:] != both.values[:-1]]))
-    last = np.append(first[1:], len(counts)) - 1
-    middle = (after[first] - counts[first] + 1 + after[last]) / 2
-    rank = np.repeat(middle, last - first + 1)
-    ranks = np.bincount(both.groups, rank * counts, 2 * draws.groups)
-    sizes = np.bincount(both.groups, counts, 2 * draws.groups)
+    ranks, sizes, total = _rank_sums(both, 2 * draws.groups)
     seen = _mean_rank_difference(ranks, sizes, np.repeat([[1.0, 0.0]], draws.groups, axis=1).reshape(1, -1))[
         0
     ]
     permuted = _mean_rank_difference(ranks, sizes, draws.relabelled)
     p = (1 + int((np.abs(permuted) >= abs(seen) * (1 - 1e-9)).sum())) / (1 + len(permuted))
-    return p, float(2 * seen / after[-1])
+    return p, float(2 * seen / total)
+
+
+def _rank_sums(both: Sample, groups: int) -> tuple[Floats, Floats, float]:
+    """Sum of ranks and size of each group, and the size of all. Ties share the mean of their ranks."""
+    ranks, sizes = np.zeros(groups), np.zeros(groups)
+    before = 0.0
+    start = 0
+    while start < len(both.values):
+        # Blocks that fit the processor's cache, each up to the end of a tie.
+        last = both.values[min(start + _BLOCK, len(both.values)) - 1]
+        end = int(np.searchsorted(both.values, last, side="right"))
+        values, places = both.values[start:end], both.groups[start:end]
+        counts = np.ones(end - start) if both.counts is None else both.counts[start:end].astype(np.float64)
+        after = before + np.cumsum(counts)
+        first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+        final = np.append(first[1:], len(counts)) - 1
+        rank = np.repeat((after[first] - counts[first] + 1 + after[final]) / 2, final - first + 1)
+        ranks += np.bincount(places, rank * counts, groups)
+        sizes += np.bincount(places, counts, groups)
+        before = float(after[-1])
+        start = end
+    return ranks, sizes, before
 
 
 def _mean_rank_difference(

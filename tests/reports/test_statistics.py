@@ -25,6 +25,19 @@ def sample(values: list[float] | np.ndarray, groups: object = None, reps: object
     return Sample.of(values, np.asarray(groups, np.int32), np.asarray(reps, np.int16))
 
 
+def test_each_value_keeps_its_group_when_sorted():
+    rng = np.random.default_rng(7)
+    values = np.concatenate([rng.normal(0, 1e3, 500), [np.inf, -0.5, 0.0, np.nan, 1e-300, -1e300]])
+    groups = rng.integers(0, 256, len(values))
+    found = sample(values, groups)
+    expected = sorted((v, int(g)) for v, g in zip(values, groups, strict=True) if not np.isnan(v))
+    assert list(zip(found.values, found.groups, strict=True)) == expected
+    both = found.joined(found, 256)
+    assert np.array_equal(np.bincount(both.groups % 256), 2 * np.bincount(found.groups))
+    assert np.array_equal(both.values, np.repeat(found.values, 2))
+    assert (both.groups > 255).sum() == len(found.values)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.sampled_from([1.0, 2.0, 2.0, 3.5, 8.0, float("inf")]), min_size=1, max_size=60),
