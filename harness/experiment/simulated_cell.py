@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from harness.policy.roles import Role
 from harness.sim.cell import SimCell, SimWorkerSpec
 from harness.sim.clients import Load, Pace
 from harness.sim.session import Session
+from harness.sim.settings import WorkerKind
 from harness.sim.wan import LineModel, line_model
 from workloads.formats import open_trace
 from workloads.replay import ReplayPlan, make_plan
@@ -27,6 +29,14 @@ from workloads.vocabulary import Vocabulary
 
 _TOKEN_TIMES_UP_TO: Final = 20_000
 _UNSHAPED_BYTES_S: Final = 1e12
+_MESSAGE_MS: Final = 1.0
+"""A command or an event between router and worker, or a client's request, on an idle machine."""
+_LOOPBACK_BYTES_S: Final = 4e8
+"""KV between two workers of one cluster, through export, framing and join."""
+_EFFICIENCY: Final = 0.95
+"""Payload of TCP over Ethernet."""
+_RELAY_EFFICIENCY: Final = 0.995
+"""The relay counts the bytes of the stream: payload and the heads of KV frames."""
 _DEVICES: Final = "h100x8"
 _VOCABULARY: Final = Vocabulary(3, 129_280)
 """Lengths alone are simulated; the plan needs some vocabulary."""
@@ -43,14 +53,20 @@ def sim_cell(cell: Cell, *, requests: int) -> SimCell:
             f"cell {cell.name}: load.cancellation.after_tokens is not simulated; use after_s, or a live run"
         )
     settings, options = cell.sim, cell.cluster.engine_options
+    live = settings.workers is WorkerKind.LIVE
+    message_ms = settings.message_ms
+    if message_ms is None:
+        message_ms = _MESSAGE_MS if live else 0.0
     token_times = settings.token_times
     return SimCell(
         policy=cell.policy,
         workers=workers,
         line=line_of(cell, profile, slots),
+        believed_bytes_s=_believed_bytes_s(cell, profile),
+        segment_tokens=cell.cluster.segment_tokens if live else None,
         byte_scale=settings.byte_scale or float(options.get("byte_scale", 1.0)),
         time_scale=settings.time_scale or float(options.get("time_scale", 1.0)),
-        message_s=settings.message_ms / 1e3,
+        message_s=message_ms / 1e3,
         handoff_extra_s=settings.handoff_extra_ms / 1e3,
         handoff_extra_sd_s=settings.handoff_extra_sd_ms / 1e3,
         copy_s=settings.copy_ms / 1e3,
@@ -148,7 +164,7 @@ def _worker(cell: Cell, slot: WorkerSlot) -> SimWorkerSpec:
         name=slot.name,
         role=slot.role,
         cluster=slot.cluster.value,
-        deployment=_deployment(cell, devices),
+        deployment=_on_this_network(cell, _deployment(cell, devices)),
         max_sequences=cluster.max_sequences,
         chunk_tokens=settings.chunk_tokens or cluster.batch_tokens,
         capacity_tokens=cluster.capacity_tokens,
@@ -164,6 +180,20 @@ def _deployment(cell: Cell, devices: str) -> Deployment:
         raise ConfigError(f"cell {cell.name}: sim: {error}") from None
 
 
+def _on_this_network(cell: Cell, deployment: Deployment) -> Deployment:
+    if cell.sim.workers is WorkerKind.DATACENTER:
+        return deployment
+    return dataclasses.replace(deployment, fabric_bytes_s=_LOOPBACK_BYTES_S)
+
+
+def _believed_bytes_s(cell: Cell, profile: LinkProfile) -> float | None:
+    """What the live router tells its policy at the start: the rate that the link was set to."""
+    if cell.sim.line is not None:
+        return None
+    rate_mbit = profile.a_to_b.rate_mbit
+    return 0.0 if rate_mbit is None else rate_mbit * 125_000
+
+
 def line_of(cell: Cell, profile: LinkProfile, slots: tuple[WorkerSlot, ...]) -> LineModel:
     """The pool on a link of this profile (the cell's own, or what a fault makes of it)."""
     direction = profile.a_to_b
@@ -177,4 +207,12 @@ def line_of(cell: Cell, profile: LinkProfile, slots: tuple[WorkerSlot, ...]) -> 
     senders = sum(1 for slot in slots if slot.cluster is Cluster.A)
     receivers = sum(1 for slot in slots if slot.cluster is Cluster.B)
     connections = cell.cluster.kv_connections * max(1, senders * receivers)
-    return LineModel(rate, rtt_s, loss_share, efficiency=0.95, connections=connections)
+    relay = cell.link.driver == "relay"
+    return LineModel(
+        rate,
+        rtt_s,
+        loss_share,
+        efficiency=_RELAY_EFFICIENCY if relay else _EFFICIENCY,
+        connections=connections,
+        keeps_warm=relay,
+    )

@@ -40,6 +40,11 @@ class SimCell(msgspec.Struct, frozen=True):
     byte_scale: float = 1.0
     time_scale: float = 1.0
     message_s: float = 0.0
+    believed_bytes_s: float | None = None
+    """What the policy is told of the line at first; None: what the pool carries."""
+    segment_tokens: int | None = None
+    """Workers take commands, export KV and join KV between their steps, in segments of so many tokens, as
+    pddbench's own do. None: beside their steps, in one piece, as with RDMA."""
     handoff_extra_s: float = 0.0
     handoff_extra_sd_s: float = 0.0
     copy_s: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -9,6 +10,15 @@ import msgspec
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class WorkerKind(enum.StrEnum):
+    """How a worker takes commands and moves KV."""
+
+    LIVE = "live"
+    """As pddbench's own do: between the engine's steps, KV in segments, over loopback inside a cluster."""
+    DATACENTER = "datacenter"
+    """Beside the engine's steps, KV by RDMA."""
 
 
 class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +37,8 @@ class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     line: str | None = None
     """Line profile that tells how the pool behaves on the link (efficiency, rate spread, limit of a
     connection, pool size) and what it costs; None: fair sharing by `kv_connections` a pair of workers."""
+    workers: WorkerKind = WorkerKind.LIVE
+    """'live' for what `pddbench run` would measure, 'datacenter' for a cluster of real accelerators."""
     chunk_tokens: _AtLeastOne | None = None
     """Tokens of one prefill step; None: the cluster's batch_tokens."""
     fill_tail: bool = True
@@ -35,8 +47,9 @@ class SimSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Factor on every step's duration; None: the cluster's engine_options, else 1."""
     byte_scale: _Positive | None = None
     """Factor on every KV size; None: the cluster's engine_options, else 1."""
-    message_ms: _NotNegative = 0.0
-    """One way of a control message inside a datacenter; across the WAN half its round trip comes on top."""
+    message_ms: _NotNegative | None = None
+    """One way of a control message inside a datacenter (across the WAN half its round trip comes on top),
+    and of a client's request; None: 1 ms for live workers, else 0."""
     handoff_extra_ms: _NotNegative = 0.0
     """What a handoff takes beyond messages and steps (scheduling at MD, metadata); mean."""
     handoff_extra_sd_ms: _NotNegative = 0.0

@@ -61,10 +61,16 @@ class Simulation:
         self._random = random.Random(seed)
         self.wan: Final = WanPool(self.queue, cell.line, self._random.getrandbits(64))
         self._transfers: Final = Transfers(
-            self.queue, self.wan, byte_scale=cell.byte_scale, copy_s=cell.copy_s, done=self._transferred
+            self.queue,
+            self.wan,
+            byte_scale=cell.byte_scale,
+            copy_s=cell.copy_s,
+            segment_tokens=cell.segment_tokens,
+            done=self._transferred,
         )
         self.clients: Final = Clients(self.queue, sessions, load, self._send, self._abandon)
         self._message_ns: Final = round(cell.message_s * 1e9)
+        self._stepwise: Final = cell.segment_tokens is not None
         self._pending: deque[tuple[ev.Event, list[int] | None]] = deque()
         self._handling = False
         self._instants: list[int] | None = None
@@ -142,7 +148,8 @@ class Simulation:
                 ev.WorkerJoined(spec.name, spec.role, spec.cluster, spec.max_sequences, kv_bytes), None
             )
         line = cell.line
-        self._handle(ev.LinkMeasured(line.pool_bytes_s, round(line.rtt_s * 1e9)), None)
+        believed = line.pool_bytes_s if cell.believed_bytes_s is None else cell.believed_bytes_s
+        self._handle(ev.LinkMeasured(believed, round(line.rtt_s * 1e9)), None)
         for fault in cell.faults:
             self.queue.at(fault.at_ns, self._strike, fault)
         if cell.sample_s is not None:
@@ -199,9 +206,11 @@ class Simulation:
             request.token_instants = []
         if cell.cancel_share and self._random.random() < cell.cancel_share:
             self.queue.at(now_ns + round(cell.cancel_after_s * 1e9), self._gone, request)
-        self._handle(
-            ev.RequestArrived(request.id, session.session_id, request.prompt_tokens, request.max_tokens), None
-        )
+        arrived = ev.RequestArrived(request.id, session.session_id, request.prompt_tokens, request.max_tokens)
+        if self._message_ns:  # to the front, and the answer's way back
+            self.queue.at(now_ns + 2 * self._message_ns, self._heard, (arrived, None))
+        else:
+            self._handle(arrived, None)
 
     def _gone(self, request: SimRequest) -> None:
         if request.end_ns is None:
@@ -316,12 +325,18 @@ class Simulation:
         if delay_ns:
             self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call, arguments))
         elif worker.alive:
-            call(*arguments)
+            if self._stepwise:
+                worker.between_steps(call, *arguments)
+            else:
+                call(*arguments)
 
-    @staticmethod
-    def _reached(argument: tuple[SimWorker, Callable[..., object], tuple[object, ...]]) -> None:
+    def _reached(self, argument: tuple[SimWorker, Callable[..., object], tuple[object, ...]]) -> None:
         worker, call, arguments = argument
-        if worker.alive:
+        if not worker.alive:
+            return
+        if self._stepwise:
+            worker.between_steps(call, *arguments)
+        else:
             call(*arguments)
 
     def _extend(self, action: act.Extend) -> None:
@@ -395,11 +410,7 @@ class Simulation:
 
     def _close(self, action: act.Close) -> None:
         worker = self.workers[action.worker]
-        self._at_worker(worker, self._closed, worker, action)
-
-    def _closed(self, worker: SimWorker, action: act.Close) -> None:
-        held = worker.close(action.seq, keep=action.keep)
-        self._told(worker, ev.Closed(action.request, action.work, held), None)
+        self._at_worker(worker, worker.close, action.work, action.seq, action.keep)
 
     # ------------------------------------------------------------------ actions towards the client
 

@@ -1,6 +1,9 @@
 """KV on its way between two workers: over the fabric inside a datacenter, over the pool across the WAN.
 
-A transfer that follows a running prefill goes in pieces, one per chunk computed.
+A transfer that follows a running prefill goes in pieces, one per chunk computed. Where workers export and
+join KV between their steps, a transfer waits for the sender's step at its beginning and for the receiver's
+at its end, and inside a datacenter for both with every segment. On the WAN the segments in between are
+hidden behind the line.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ class Transfer(msgspec.Struct, eq=False):
     under_way: int = 0
     flows: list[Flow] = msgspec.field(default_factory=list)
     copied: bool = False
+    goal: int = 0
+    """What may be sent by now."""
 
 
 class Transfers:
@@ -42,12 +47,14 @@ class Transfers:
         *,
         byte_scale: float,
         copy_s: float,
+        segment_tokens: int | None,
         done: Callable[[Transfer], None],
     ) -> None:
         self._queue: Final = queue
         self._wan: Final = wan
         self._byte_scale: Final = byte_scale
         self._copy_ns: Final = round(copy_s * 1e9)
+        self._segment_tokens: Final = segment_tokens
         self._done: Final = done
         self._running: dict[WorkId, Transfer] = {}
 
@@ -57,7 +64,16 @@ class Transfers:
     def start(self, action: act.Transfer, source: SimWorker, target: SimWorker) -> None:
         transfer = Transfer(action, source, target, action.p0)
         self._running[action.work] = transfer
-        sequence = source.sequences.get(action.source_seq)
+        if self._segment_tokens is None:
+            self._export(transfer)
+        else:
+            source.between_steps(self._export, transfer)
+
+    def _export(self, transfer: Transfer) -> None:
+        action = transfer.action
+        if action.work not in self._running:
+            return
+        sequence = transfer.source.sequences.get(action.source_seq)
         if not action.follow or sequence is None or sequence.held >= action.p1:
             self._piece(transfer, action.p1)
             return
@@ -99,7 +115,11 @@ class Transfers:
                 sequence.followers.clear()
             self._piece(transfer, upto)
 
-    def _piece(self, transfer: Transfer, upto: int) -> None:
+    def _piece(self, transfer: Transfer, goal: int) -> None:
+        transfer.goal = upto = goal
+        same_cluster = transfer.source.cluster == transfer.target.cluster
+        if self._segment_tokens is not None and same_cluster:
+            upto = min(goal, transfer.sent_to + self._segment_tokens)
         deployment = transfer.source.costs
         if upto >= transfer.action.p1:
             size = deployment.kv_bytes(transfer.sent_to, upto)
@@ -109,7 +129,7 @@ class Transfers:
         transfer.sent_to = upto
         transfer.kv_bytes += kv_bytes
         transfer.under_way += 1
-        if transfer.source.cluster == transfer.target.cluster:
+        if same_cluster:
             transfer.source.port.send(kv_bytes, self._landed, transfer)
         else:
             transfer.flows.append(self._wan.start(kv_bytes, self._crossed, transfer))
@@ -124,10 +144,18 @@ class Transfers:
             self._landed(transfer)
 
     def _landed(self, transfer: Transfer) -> None:
+        if self._segment_tokens is None:
+            self._join(transfer)
+        elif transfer.target.alive:
+            transfer.target.between_steps(self._join, transfer)
+
+    def _join(self, transfer: Transfer) -> None:
         transfer.under_way -= 1
         if transfer.action.work not in self._running:
             return
-        if transfer.under_way == 0 and transfer.sent_to >= transfer.action.p1:
+        if transfer.sent_to < transfer.goal:
+            transfer.source.between_steps(self._piece, transfer, transfer.goal)
+        elif transfer.under_way == 0 and transfer.sent_to >= transfer.action.p1:
             del self._running[transfer.action.work]
             transfer.target.imported(transfer.action.target_seq, transfer.action.p1)
             self._done(transfer)

@@ -25,6 +25,8 @@ _MSS_BYTES: Final = 1448
 _INITIAL_WINDOW_BYTES: Final = 10 * _MSS_BYTES
 _NOTHING: Final = 1e-12
 """Weights below this are rounding."""
+_HANDSHAKE_RTTS: Final = 2
+"""TCP's, and the upgrade to a WebSocket."""
 _LOSS_CONSTANT: Final = 1.22  # rate = 1.22 MSS / (RTT sqrt(p)), Mathis et al.
 
 
@@ -40,6 +42,9 @@ class LineModel(msgspec.Struct, frozen=True):
     connections: int = 192
     rate_sigma: float = 0.0
     slow_start: bool = True
+    keeps_warm: bool = False
+    """A connection is opened when none is idle (two round trips, and slow start once), and keeps its window
+    from then on. False: they are there from the beginning, and an idle one slows down again, as TCP does."""
 
     @property
     def pool_bytes_s(self) -> float:
@@ -98,6 +103,8 @@ class WanPool:
         self._ends: list[tuple[float, int, Flow]] = []
         self._weights = 0.0
         self._running = 0
+        self._warm = 0
+        """Idle connections that have been used."""
         self._low: deque[Flow] = deque()
         self._phi = 0.0
         self._at_ns = 0
@@ -185,6 +192,12 @@ class WanPool:
         heapq.heappush(self._ends, (self._phi + flow.kv_bytes / flow.weight, self._order, flow))
         line = self.line
         tail_s = line.rtt_s / 2
+        if line.keeps_warm and not warm:
+            warm = self._warm > 0
+            if warm:
+                self._warm -= 1
+            else:
+                tail_s += _HANDSHAKE_RTTS * line.rtt_s
         if line.slow_start and not warm:
             tail_s += self._slow_start_s(flow.kv_bytes, flow.weight * self._unit())
         flow.tail_ns = round(tail_s * 1e9)
@@ -206,7 +219,9 @@ class WanPool:
         self._weights -= flow.weight
         if self._running == 0:
             self._weights = 0.0  # no drift
+        self._warm += 1
         while self._waiting and self._running < self.line.connections:
+            self._warm -= 1
             self._admit(self._waiting.popleft(), warm=True)
 
     def _sent(self, flow: Flow) -> float:

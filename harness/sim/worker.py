@@ -92,11 +92,23 @@ class SimWorker:
         self._context_tokens = 0
         self._step: list[tuple[Compute, int]] | None = None
         self._busy_since_ns: int | None = None
+        self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._between = False
+        """Between two steps, taking what was posted: the next step is planned in a moment."""
         self._epoch = 0
         self._stretch = 0
         """Decoding steps until the call that is scheduled."""
 
     # ------------------------------------------------------------------ what the driver asks
+
+    def between_steps(self, call: Callable[..., object], *arguments: object) -> None:
+        """Make a call when the step under way has ended, before the next one begins; now when idle."""
+        if self._between or (self._step is None and not self._jobs):
+            call(*arguments)
+            return
+        self._posted.append((call, arguments))
+        if self._step is None:
+            self._cut_stretch()
 
     def open(
         self,
@@ -168,11 +180,14 @@ class SimWorker:
             return True
         return False
 
-    def close(self, seq: WorkId, *, keep: bool) -> int:
-        """End a sequence; returns the positions that stay cached for its session."""
+    def close(self, work: WorkId, seq: WorkId, keep: bool) -> None:
+        """End a sequence, and tell how many positions stay cached for its session."""
         sequence = self.sequences.pop(seq)
         if not sequence.open:
-            return self.cache.held(sequence.session) if keep else 0
+            held = self.cache.held(sequence.session) if keep else 0
+            self._outbox.append((ev.Closed(sequence.request, work, held), None))
+            self._flush()
+            return
         self.open_tokens -= sequence.charged
         self._open_count -= 1
         mates = self._by_session[sequence.session.session_id]
@@ -186,6 +201,7 @@ class SimWorker:
             self.cache.keep(sequence.session, sequence.turn, sequence.held)
             held = sequence.held
         self.cache.unpin(sequence.session)
+        self._outbox.append((ev.Closed(sequence.request, work, held), None))
         if sequence.awaits_kv:
             self._landed(sequence)
         if self._free() < 0:
@@ -194,9 +210,7 @@ class SimWorker:
             self._admit()
         if self._preempted:
             self._kick()
-        if self._outbox:
-            self._flush()
-        return held
+        self._flush()
 
     def progress(self, work: WorkId, now_ns: int) -> tuple[ev.TokensDecoded, list[int] | None] | None:
         """Tokens made by `now_ns` and not told yet, but for the last of the answer (that comes by itself)."""
@@ -214,6 +228,7 @@ class SimWorker:
     def die(self) -> None:
         """Everything is gone, and nothing will be reported."""
         self.alive = False
+        self._posted.clear()
         self._epoch += 1
 
     @property
@@ -315,18 +330,22 @@ class SimWorker:
 
     def _kick(self) -> None:
         """Something waits: start now when idle, at the next step's end otherwise."""
-        if self._step is not None:
+        if self._step is not None or self._between:
             return
-        if not self._jobs:
+        if self._jobs:
+            self._cut_stretch()
+        else:
             self._plan(self._queue.now_ns)
-            return
+
+    def _cut_stretch(self) -> None:
+        """Come back at the end of the decoding step under way."""
         self._settle_clock()
         self._stretch = 0 if self._next_end() <= self._clock.steps else 1
         self._schedule(self._clock.end_ns(self._stretch))
 
     def _after_stop(self) -> None:
         """A job has left between steps: the step under way goes on, the next ones are shorter."""
-        if self._step is not None:
+        if self._step is not None or self._between:
             return
         if self._computes and self._jobs:
             self._stretch = 1
@@ -379,9 +398,18 @@ class SimWorker:
             self._book(self._stretch)
         if self._jobs:
             self._finish_jobs()
+        if self._posted:
+            self._take_posted()
         self._plan(self._queue.now_ns)
         if self._outbox:
             self._flush()
+
+    def _take_posted(self) -> None:
+        self._between = True
+        while self._posted:
+            call, arguments = self._posted.popleft()
+            call(*arguments)
+        self._between = False
 
     def _plan(self, now_ns: int) -> None:
         """Start the next step or the next stretch of decoding, at a step's end."""

@@ -13,13 +13,41 @@ from tests.engines.driving import drain, prefill, prompt
 OPTIONS = {"model": "llama-3-70b", "devices": "h100x8", "max_sequences": 8, "max_context_tokens": 70_000}
 
 
+class Clock:
+    """Only sleeping takes time, and what a test lets pass."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+        self.slept = []
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+
 @pytest.fixture
-def slept(monkeypatch):
-    """Collects what the engine sleeps, without sleeping; computing takes no time either."""
-    durations = []
-    monkeypatch.setattr(emulated_backend.time, "sleep", durations.append)
-    monkeypatch.setattr(emulated_backend.time, "perf_counter", lambda: 0.0)
-    return durations
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(emulated_backend.time, "sleep", made.sleep)
+    monkeypatch.setattr(emulated_backend.time, "perf_counter", lambda: made.now_s)
+    return made
+
+
+@pytest.fixture
+def slept(clock):
+    return clock.slept
+
+
+@pytest.mark.parametrize(("host_s", "taken_out_s"), [(0.004, 0.004), (0.05, 0.0)], ids=["host", "idle"])
+def test_what_the_host_takes_between_steps_does_not_add_up(clock, host_s, taken_out_s):
+    engine = load_engine("emulated", EngineOptions(**OPTIONS, batch_tokens=4096))
+    ids = prompt(engine, 100)
+    engine.open(1, ids)
+    engine.extend(1, ids, Decode(3))
+    engine.step()
+    clock.now_s += host_s
+    engine.step()
+    assert clock.slept[1] == pytest.approx(deploy("llama-3-70b", "h100x8").decode_s(1, 101) - taken_out_s)
 
 
 def test_steps_take_the_modelled_time(slept):

@@ -8,6 +8,7 @@ import random
 import msgspec
 import pytest
 
+from harness.policy import events as ev
 from harness.policy.config import MODES
 from harness.policy.roles import Role
 from harness.sim.cell import SimFault
@@ -44,6 +45,7 @@ def run_random(seed: int, *, deaths: bool) -> tuple[Simulation, Witness]:
         message_s=rng.choice([0.0, 0.001]),
         fill_tail=rng.random() < 0.5,
         sample_s=rng.choice([None, 0.5]),
+        segment_tokens=rng.choice([None, 40]),
     )
     if deaths:
         faults = [
@@ -85,12 +87,18 @@ def test_the_same_seed_gives_the_same_bits() -> None:
     assert logs[0] == logs[1]
 
 
-def test_without_deaths_the_ledger_is_the_truth() -> None:
-    sim, _ = run_random(3, deaths=False)
-    for worker in sim.workers.values():
-        for session_id, entry in worker.cache._entries.items():
-            held = sim.policy.dispatch.ledger.held(session_id).get(worker.name, 0)
-            assert held in [run.held for run in entry.runs]
+def test_without_deaths_the_ledger_claims_nothing_that_a_worker_does_not_hold() -> None:
+    """It may claim less: a shorter branch of a session that was closed last."""
+    exact = claims = 0
+    for seed in range(20):
+        sim, _ = run_random(seed, deaths=False)
+        for worker in sim.workers.values():
+            for session_id, entry in worker.cache._entries.items():
+                held = sim.policy.dispatch.ledger.held(session_id).get(worker.name, 0)
+                assert held <= max(run.held for run in entry.runs), seed
+                claims += 1
+                exact += held in [run.held for run in entry.runs]
+    assert exact > 0.9 * claims
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -141,6 +149,25 @@ def test_a_relayed_answer_has_no_hole_and_its_switch_is_felt() -> None:
     assert request.output_tokens == 1000
     recomputed_ns = (request.relay_tokens + 1) * 1e6  # a millisecond each on this device
     assert request.stall_ns == pytest.approx(20e6 + recomputed_ns, abs=3e6)
+
+
+def test_workers_that_move_kv_between_steps_wait_for_the_step_under_way() -> None:
+    """MD decodes in steps of a millisecond: what arrives within one is joined at its end."""
+    ended = {}
+    for segment_tokens in (None, 1024):
+        witness = Witness()
+        sessions = iter([chain("busy", 0, [(50, 3000)]), chain("s", 1_500_000_000, [(100, 10)])])
+        made = cell("xdc", segment_tokens=segment_tokens)
+        sim = Simulation(made, sessions, Load(), witness, seed=1)
+        sim.run()
+        check_rest(sim, deaths=False)
+        landed = [at for at, e, _ in witness.log if isinstance(e, ev.TransferDone) and e.request == "s/0"]
+        ended[segment_tokens] = landed[0]
+        busy, _ = witness.ended_requests[::-1]
+        assert busy.token_instants is not None
+        steps = {t - 10_000_000 for t in busy.token_instants}  # as MD sees them, half a round trip earlier
+        assert (landed[0] - 10_000_000 in steps) == (segment_tokens is not None)
+    assert 0 < ended[1024] - ended[None] < 2e6
 
 
 def test_a_worker_that_dies_costs_no_answer_while_another_is_up() -> None:

@@ -153,3 +153,16 @@ def test_every_byte_is_sent_once_and_none_faster_than_the_line(
     assert field.pool.sent() == pytest.approx(whole + parts, abs=2 * len(flows))
     assert field.pool.backlog_bytes() == 0
     assert field.pool.sent() <= 800.0 * field.queue.now_ns / 1e9 + 2 * len(flows)
+
+
+def test_a_connection_that_keeps_its_window_is_opened_once() -> None:
+    line = LineModel(rate_bytes_s=1e6, rtt_s=0.1, efficiency=1.0, connections=4, keeps_warm=True)
+    field = Field(line)
+    for at_s, name in ((0, "cold"), (10, "warm"), (10, "second"), (20, "again"), (20, "both")):
+        field.start_at(at_s, name, 50_000)
+    field.queue.run()
+    alone_s = 0.05 + 0.05  # its bytes, and half a round trip
+    assert field.arrived["cold"] > alone_s + 0.2
+    assert field.arrived["warm"] - 10 == pytest.approx(2 * 0.05 + 0.05)
+    assert field.arrived["second"] > 10 + 0.15 + 0.2
+    assert field.arrived["again"] == field.arrived["both"] == pytest.approx(20 + 0.15)

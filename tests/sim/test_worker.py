@@ -125,7 +125,7 @@ def test_without_room_an_opening_waits_until_a_sequence_closes() -> None:
     bench.decoding(0, 10, context=100, tokens=5)
     session = chain("late", 0, [(100, 5)])
     bench.queue.at(10**6, lambda _: bench.worker.open(20, "late", session, 0, 99, prefill=False), None)
-    bench.queue.at(10**9, lambda _: bench.worker.close(10, keep=False), None)
+    bench.queue.at(10**9, lambda _: bench.worker.close(15, 10, keep=False), None)
     bench.queue.run()
     assert bench.when(ev.Opened, 20) == 1.0
 
@@ -133,7 +133,7 @@ def test_without_room_an_opening_waits_until_a_sequence_closes() -> None:
 def test_kept_prefixes_are_evicted_for_new_sequences_and_the_policy_is_told() -> None:
     bench = Bench(capacity=150)
     bench.decoding(0, 10, context=100, tokens=5)
-    bench.queue.at(10**9, lambda _: bench.worker.close(10, keep=True), None)
+    bench.queue.at(10**9, lambda _: bench.worker.close(15, 10, keep=True), None)
     bench.decoding(2, 20, context=100, tokens=5)
     bench.queue.run()
     evicted = [e for _, e in bench.told if isinstance(e, ev.CacheEvicted)]
@@ -146,7 +146,7 @@ def test_out_of_room_the_newest_sequence_is_preempted_and_finishes_later() -> No
     bench = Bench(capacity=400)
     bench.decoding(0, 10, context=150, tokens=80)
     bench.decoding(0.001, 20, context=150, tokens=80)
-    bench.queue.at(3 * 10**8, lambda _: bench.worker.close(10, keep=False), None)
+    bench.queue.at(3 * 10**8, lambda _: bench.worker.close(15, 10, keep=False), None)
     bench.queue.run()
     assert bench.worker.preemptions == 1
     assert len(bench.instants[11]) == len(bench.instants[21]) == 80
@@ -189,8 +189,39 @@ def test_a_cancelled_sequence_leaves_the_batch_at_once() -> None:
     bench.decoding(0, 10, context=100, tokens=1000)
     bench.decoding(0, 20, context=100, tokens=100)
     bench.queue.at(50 * 10**6, lambda _: bench.worker.cancel(11), None)
-    bench.queue.at(50 * 10**6, lambda _: bench.worker.close(10, keep=True), None)
+    bench.queue.at(50 * 10**6, lambda _: bench.worker.close(15, 10, keep=True), None)
     bench.queue.run()
     assert len(bench.instants[21]) == 100
     assert bench.worker.running == 0
     assert bench.worker.cache.tokens == pytest.approx(148, abs=2)
+
+
+def test_what_is_posted_runs_at_the_end_of_the_step_under_way_and_shares_the_next_one() -> None:
+    bench = Bench()
+    bench.decoding(0, 10, context=100, tokens=200)
+    heard: list[float] = []
+    session = chain("s20", 0, [(100, 5)])
+
+    def arrive(_: None) -> None:
+        bench.worker.between_steps(begin)
+
+    def begin() -> None:
+        heard.append(bench.queue.now_ns)
+        bench.worker.open(20, "r20", session, 0, 99, prefill=False)
+        bench.worker.imported(20, 99)
+        bench.worker.decode(21, 20, 100, 0, 5)
+
+    bench.queue.at(50_030_000, arrive, None)
+    bench.queue.run()
+    first, second = bench.instants[11], bench.instants[21]
+    assert heard[0] in first, "at the end of a step"
+    assert heard[0] > 50_030_000
+    assert second[0] == first[first.index(heard[0]) + 1], "computed in the very next step"
+
+
+def test_an_idle_worker_takes_what_is_posted_at_once() -> None:
+    bench = Bench()
+    heard: list[int] = []
+    bench.queue.at(77, lambda _: bench.worker.between_steps(lambda: heard.append(bench.queue.now_ns)), None)
+    bench.queue.run()
+    assert heard == [77]
