@@ -111,7 +111,7 @@ class CellRun:
             self._progress.step("preparing the trace")
             first = next(iter(self.record.engines.values()))
             plan, self.record.plan = await asyncio.to_thread(
-                self._shelf.plan, self._cell.workload, self._rep, first
+                self._shelf.plan, self._cell, self._rep, first
             )
             await self._load_and_watch(link, router_port, plan)
             self._note_deaths()

@@ -58,6 +58,9 @@ class WorkloadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Factor on think times and session starts."""
     max_context_tokens: AtLeastOne | None = None
     """Sessions that grow beyond it are dropped whole; None: what the engine holds."""
+    cache_tokens: AtLeastOne | None = None
+    """Size of the prefix cache that hits are expected of; None: cluster.capacity_tokens of the workers that
+    prefill, together, or a cache that holds everything where that is not set."""
     hit_tolerance_points: Positive = 2.0
     """Achieved and expected prefix hit may differ by so much before the run is invalid."""
 

@@ -8,14 +8,53 @@ can be compared token by token.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from harness.engine import EngineInfo
-from harness.experiment.config import WorkloadConfig
+from harness.experiment.config import Cell
+from harness.experiment.topology import workers_of
+from harness.policy.roles import Role
 from workloads.formats import open_trace
-from workloads.replay import PlanHeader, make_plan, write_plan
+from workloads.replay import PlanHeader, ReplayPlan, make_plan, write_plan
 from workloads.vocabulary import Vocabulary
+
+_PREFILLING: Final = (Role.PREFILL, Role.COLOCATED)
+
+
+def plan_of(
+    cell: Cell, rep: int, *, seed: int, vocabulary: Vocabulary, max_context_tokens: int
+) -> ReplayPlan:
+    """What a repetition of a cell replays, live or simulated; `max_context_tokens`: what the engine holds.
+
+    TraceError when the trace cannot be replayed so.
+    """
+    workload = cell.workload
+    trace = open_trace(
+        workload.source,
+        format=workload.format,
+        seed=seed,
+        sessions=workload.sessions,
+        turns=workload.turns,
+    )
+    return make_plan(
+        trace,
+        vocabulary=vocabulary,
+        token_scale=workload.token_scale,
+        time_scale=workload.time_scale,
+        seed=seed,
+        salt=f"rep{rep}",
+        max_context_tokens=workload.max_context_tokens or max_context_tokens,
+        cache_tokens=cache_tokens(cell),
+    )
+
+
+def cache_tokens(cell: Cell) -> int | None:
+    """Size of the cache that the cell's prefix hits are expected of; None: it holds everything."""
+    if cell.workload.cache_tokens is not None or cell.cluster.capacity_tokens is None:
+        return cell.workload.cache_tokens
+    return cell.cluster.capacity_tokens * sum(slot.role in _PREFILLING for slot in workers_of(cell))
 
 
 class PlanShelf:
@@ -26,21 +65,17 @@ class PlanShelf:
         self._seed = seed
         self._made: dict[bytes, tuple[Path, PlanHeader]] = {}
 
-    def plan(self, workload: WorkloadConfig, rep: int, engine: EngineInfo) -> tuple[Path, PlanHeader]:
+    def plan(self, cell: Cell, rep: int, engine: EngineInfo) -> tuple[Path, PlanHeader]:
         """The plan's file and header. TraceError when the trace cannot be replayed on this engine."""
-        key = msgspec.msgpack.encode((workload, rep, engine.vocab_size, engine.max_context_tokens))
+        sizes = (cache_tokens(cell), engine.vocab_size, engine.max_context_tokens)
+        key = msgspec.msgpack.encode((cell.workload, rep, *sizes))
         if key not in self._made:
-            trace = open_trace(
-                workload.source, format=workload.format, seed=self._seed, sessions=workload.sessions
-            )
-            plan = make_plan(
-                trace,
-                vocabulary=Vocabulary(engine.first_normal_id, engine.vocab_size),
-                token_scale=workload.token_scale,
-                time_scale=workload.time_scale,
+            plan = plan_of(
+                cell,
+                rep,
                 seed=self._seed,
-                salt=f"rep{rep}",
-                max_context_tokens=workload.max_context_tokens or engine.max_context_tokens,
+                vocabulary=Vocabulary(engine.first_normal_id, engine.vocab_size),
+                max_context_tokens=engine.max_context_tokens,
             )
             path = self._folder / f"rep{rep}-{len(self._made)}.plan"
             path.parent.mkdir(parents=True, exist_ok=True)

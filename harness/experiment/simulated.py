@@ -243,8 +243,8 @@ def _finished(
             achieved, expected = 100 * rep.hit, 100 * rep.expected_hit
             if abs(achieved - expected) > bounds[rep.cell]:
                 cautions.append(
-                    f"{rep.cell} rep {rep.rep}: prefix hit {achieved:.1f} %, {expected:.1f} % with "
-                    "caches that hold everything"
+                    f"{rep.cell} rep {rep.rep}: prefix hit {achieved:.1f} %, {expected:.1f} % implied by the "
+                    "trace and the size of the caches"
                 )
         reps.append(
             RepInfo(

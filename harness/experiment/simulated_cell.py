@@ -12,6 +12,7 @@ from harness.costs.deployment import Deployment, deploy
 from harness.costs.measured import load_measured
 from harness.costs.profile import Line, ProfileError, load_line
 from harness.experiment.config import Cell, ConfigError, CostConfig
+from harness.experiment.plans import plan_of
 from harness.experiment.topology import WorkerSlot, workers_of
 from harness.link import Cluster, LinkProfile
 from harness.loadgen.arrivals import start_offsets
@@ -22,8 +23,7 @@ from harness.sim.clients import Load, Pace
 from harness.sim.session import Session
 from harness.sim.settings import WorkerKind
 from harness.sim.wan import LineModel, line_model
-from workloads.formats import open_trace
-from workloads.replay import ReplayPlan, make_plan
+from workloads.replay import ReplayPlan
 from workloads.replay_plan import ReplaySession
 from workloads.vocabulary import Vocabulary
 
@@ -105,16 +105,8 @@ def cost_per_hour(cell: Cell, workers: tuple[SimWorkerSpec, ...], prices: CostCo
 
 def make_sessions(cell: Cell, seed: int, rep: int) -> ReplayPlan:
     """The same plan that a live run of this cell and repetition replays, but for the token ids."""
-    workload = cell.workload
-    trace = open_trace(workload.source, format=workload.format, seed=seed, sessions=workload.sessions)
-    return make_plan(
-        trace,
-        vocabulary=_VOCABULARY,
-        token_scale=workload.token_scale,
-        time_scale=workload.time_scale,
-        seed=seed,
-        salt=f"rep{rep}",
-        max_context_tokens=workload.max_context_tokens or cell.cluster.max_context_tokens,
+    return plan_of(
+        cell, rep, seed=seed, vocabulary=_VOCABULARY, max_context_tokens=cell.cluster.max_context_tokens
     )
 
 

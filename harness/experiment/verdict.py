@@ -50,11 +50,12 @@ def judge(record: CellRecord, run: Run) -> Validity:
 
 
 def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
-    """The engine's own prefix hits against what the trace implies with a cache that holds everything."""
-    columns = ["status", "prompt_tokens", "cached_tokens", "expected_cached_tokens"]
+    """The engine's own prefix hits against what the trace and the size of the cache imply."""
+    columns = ["phase", "status", "prompt_tokens", "cached_tokens", "expected_cached_tokens"]
     rows = run.table("requests", record.cell.name, record.rep, columns)
     rows = rows.filter(
-        (pc.field("status") == "ok")
+        (pc.field("phase") == "measure")
+        & (pc.field("status") == "ok")
         & pc.field("cached_tokens").is_valid()
         & pc.field("expected_cached_tokens").is_valid()
     )
@@ -66,7 +67,9 @@ def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
     bound = record.cell.workload.hit_tolerance_points
     if abs(achieved - expected) <= bound:
         return []
-    line = f"prefix hit: {achieved:.1f} % achieved, {expected:.1f} % implied by the trace"
+    size = record.plan.cache_tokens if record.plan else None
+    cache = "" if size is None else f" in a cache of {size:,} tokens"
+    line = f"prefix hit: {achieved:.1f} % achieved, {expected:.1f} % implied by the trace{cache}"
     return [f"{line}; they may differ by {bound:g} points"]
 
 
