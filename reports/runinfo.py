@@ -123,9 +123,6 @@ class RepInfo(msgspec.Struct, frozen=True):
     order: int
     started_ns: int
     ended_ns: int | None = None
-    measure_start_ns: int | None = None
-    """Begin of the measured window: first intended send of phase 'measure' when null."""
-    measure_end_ns: int | None = None
     validity: Validity = Validity()
 
 

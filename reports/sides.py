@@ -102,15 +102,10 @@ def open_sides(chosen: Sequence[tuple[Run, str]], columns: Sequence[Columns] | N
 
 
 def windows_s(columns: Columns) -> dict[int, float]:
-    """Measured window of each repetition: as the runner recorded it, else first intended send to last end."""
-    told = {rep.rep: rep for rep in columns.run.info.reps if rep.cell == columns.cell}
+    """Measured window of each repetition: first intended send to last end."""
     found = {}
     intended, ended = columns.number("requests", "intended_ns"), columns.number("requests", "end_ns")
     for rep in columns.reps:
-        info = told.get(rep)
-        if info is not None and info.measure_start_ns is not None and info.measure_end_ns is not None:
-            found[rep] = (info.measure_end_ns - info.measure_start_ns) / 1e9
-            continue
         here = columns.rep == rep
         last = ended[here] if (~np.isnan(ended[here])).any() else intended[here]
         found[rep] = max(float(np.nanmax(last) - np.nanmin(intended[here])) / 1e9, 1e-9)

@@ -85,8 +85,6 @@ class FakeRun:
                     order=place,
                     started_ns=start_ns,
                     ended_ns=end_ns,
-                    measure_start_ns=start_ns,
-                    measure_end_ns=end_ns,
                 )
             )
         self.info(reps).write(path)
