@@ -10,9 +10,16 @@ import msgspec
 from harness.experiment.config import Cell, ConfigError
 from harness.experiment.simulated_cell import line_of, link_profile
 from harness.experiment.topology import workers_of
-from harness.faults.kinds import Bufferbloat, LinkFault, ProcessFault, WorkerKill
+from harness.faults.kinds import (
+    Bufferbloat,
+    LinkFault,
+    ProcessFault,
+    WorkerKill,
+    WorkerPause,
+    WorkerSlowdown,
+)
 from harness.faults.line import distorted
-from harness.sim.cell import SimFault
+from harness.sim.cell import Pause, SimFault, Slowdown
 
 _LINK_KINDS: Final = LinkFault.__args__
 _NS: Final = 1e9
@@ -25,9 +32,9 @@ def sim_faults(cell: Cell, seed: int) -> tuple[tuple[SimFault, ...], list[dict[s
     windows: list[tuple[float, float, LinkFault]] = []
     rng = random.Random(seed)
     for index, fault in enumerate(cell.faults):
-        if isinstance(fault, WorkerKill):
-            changes.append(SimFault(round(fault.at_s * _NS), kill=_worker(cell, fault, index)))
-            rows.append(_row(fault, fault.at_s, None))
+        if isinstance(fault, WorkerKill | WorkerPause | WorkerSlowdown):
+            changes += _of_worker(fault, _worker(cell, fault, index))
+            rows.append(_row(fault, fault.at_s, _end_s(fault)))
         elif isinstance(fault, _LINK_KINDS) and not isinstance(fault, Bufferbloat):
             for begin, end in fault.windows(rng):
                 windows.append((begin, end, fault))
@@ -43,7 +50,27 @@ def sim_faults(cell: Cell, seed: int) -> tuple[tuple[SimFault, ...], list[dict[s
     return tuple(sorted(changes, key=lambda c: c.at_ns)), rows
 
 
-def _worker(cell: Cell, fault: WorkerKill, index: int) -> str:
+def _of_worker(fault: WorkerKill | WorkerPause | WorkerSlowdown, worker: str) -> list[SimFault]:
+    at_ns = round(fault.at_s * _NS)
+    match fault:
+        case WorkerKill():
+            return [SimFault(at_ns, kill=worker)]
+        case WorkerPause():
+            return [SimFault(at_ns, pause=Pause(worker, at_ns + round(fault.duration_s * _NS)))]
+        case WorkerSlowdown():  # stopped for `share` of every period: on the average so much slower
+            factor = 1 / (1 - fault.share)
+            end_ns = at_ns + round(fault.duration_s * _NS)
+            return [
+                SimFault(at_ns, slowdown=Slowdown(worker, factor)),
+                SimFault(end_ns, slowdown=Slowdown(worker, 1 / factor)),
+            ]
+
+
+def _end_s(fault: WorkerKill | WorkerPause | WorkerSlowdown) -> float | None:
+    return None if isinstance(fault, WorkerKill) else fault.at_s + fault.duration_s
+
+
+def _worker(cell: Cell, fault: WorkerKill | WorkerPause | WorkerSlowdown, index: int) -> str:
     names = [slot.name for slot in workers_of(cell)]
     if fault.worker not in names:
         raise ConfigError(

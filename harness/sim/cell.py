@@ -23,12 +23,29 @@ class SimWorkerSpec(msgspec.Struct, frozen=True):
     """None: what fits the devices' memory."""
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """A worker stands still: it computes nothing and hears nothing until an instant."""
+
+    worker: str
+    until_ns: int
+
+
+class Slowdown(msgspec.Struct, frozen=True):
+    """A worker's steps take `factor` times as long from now on."""
+
+    worker: str
+    factor: float
+
+
 class SimFault(msgspec.Struct, frozen=True):
-    """Something that happens at an instant: a worker dies, or the line becomes another one."""
+    """Something that happens at an instant: a worker dies, stands still or slows down, or the line becomes
+    another one."""
 
     at_ns: int
     kill: str | None = None
     line: LineModel | None = None
+    pause: Pause | None = None
+    slowdown: Slowdown | None = None
 
 
 class SimCell(msgspec.Struct, frozen=True):

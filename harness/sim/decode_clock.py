@@ -62,6 +62,10 @@ class DecodeClock:
             if self._log is not None:
                 self._log.append((self.steps, self._start_ns, self._first_s, self._growth_s))
 
+    def stand_still(self, pause_ns: int) -> None:
+        """What is left of this epoch comes so much later."""
+        self.begin(self._start_ns + pause_ns, self._first_s, self._growth_s)
+
     def ends_ns(self, first: int, count: int) -> list[int]:
         """When steps first + 1 .. first + count (of all steps) ended; needs the log."""
         assert self._log is not None

@@ -161,6 +161,10 @@ class Simulation:
             self.wan.change(fault.line)
             for worker in self.workers.values():
                 worker.away_ns = self._away_ns(worker, fault.line)
+        if fault.pause is not None and (worker := self.workers[fault.pause.worker]).alive:
+            worker.pause(fault.pause.until_ns)
+        if fault.slowdown is not None and (worker := self.workers[fault.slowdown.worker]).alive:
+            worker.slow_down(fault.slowdown.factor)
         if fault.kill is not None and (worker := self.workers[fault.kill]).alive:
             self.kill(worker)
 
@@ -324,17 +328,16 @@ class Simulation:
         delay_ns = worker.away_ns
         if delay_ns:
             self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call, arguments))
-        elif worker.alive:
-            if self._stepwise:
-                worker.between_steps(call, *arguments)
-            else:
-                call(*arguments)
+        else:
+            self._reached((worker, call, arguments))
 
     def _reached(self, argument: tuple[SimWorker, Callable[..., object], tuple[object, ...]]) -> None:
         worker, call, arguments = argument
         if not worker.alive:
             return
-        if self._stepwise:
+        if worker.awake_ns > self.queue.now_ns:
+            self.queue.at(worker.awake_ns, self._reached, argument)
+        elif self._stepwise:
             worker.between_steps(call, *arguments)
         else:
             call(*arguments)

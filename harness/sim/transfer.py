@@ -1,9 +1,8 @@
 """KV on its way between two workers: over the fabric inside a datacenter, over the pool across the WAN.
 
 A transfer that follows a running prefill goes in pieces, one per chunk computed. Where workers export and
-join KV between their steps, a transfer waits for the sender's step at its beginning and for the receiver's
-at its end, and inside a datacenter for both with every segment. On the WAN the segments in between are
-hidden behind the line.
+join KV between their steps, it goes in segments: each is exported at the end of the sender's step, when the
+one before has left (inside a datacenter: has been joined), and joined at the end of the receiver's.
 """
 
 from __future__ import annotations
@@ -64,10 +63,16 @@ class Transfers:
     def start(self, action: act.Transfer, source: SimWorker, target: SimWorker) -> None:
         transfer = Transfer(action, source, target, action.p0)
         self._running[action.work] = transfer
-        if self._segment_tokens is None:
-            self._export(transfer)
-        else:
-            source.between_steps(self._export, transfer)
+        self._at(source, self._export, transfer)
+
+    def _at(self, worker: SimWorker, call: Callable[[Transfer], None], transfer: Transfer) -> None:
+        """When the worker can: it may be standing still, and in the middle of a step."""
+        if worker.awake_ns > self._queue.now_ns:
+            self._queue.at(worker.awake_ns, lambda _: self._at(worker, call, transfer), None)
+        elif self._segment_tokens is None:
+            call(transfer)
+        elif worker.alive:
+            worker.between_steps(call, transfer)
 
     def _export(self, transfer: Transfer) -> None:
         action = transfer.action
@@ -117,8 +122,7 @@ class Transfers:
 
     def _piece(self, transfer: Transfer, goal: int) -> None:
         transfer.goal = upto = goal
-        same_cluster = transfer.source.cluster == transfer.target.cluster
-        if self._segment_tokens is not None and same_cluster:
+        if self._segment_tokens is not None:
             upto = min(goal, transfer.sent_to + self._segment_tokens)
         deployment = transfer.source.costs
         if upto >= transfer.action.p1:
@@ -129,10 +133,21 @@ class Transfers:
         transfer.sent_to = upto
         transfer.kv_bytes += kv_bytes
         transfer.under_way += 1
-        if same_cluster:
+        if transfer.source.cluster == transfer.target.cluster:
             transfer.source.port.send(kv_bytes, self._landed, transfer)
         else:
-            transfer.flows.append(self._wan.start(kv_bytes, self._crossed, transfer))
+            left = None if upto == goal else self._left
+            transfer.flows.append(self._wan.start(kv_bytes, self._crossed, transfer, left))
+
+    def _left(self, flow: Flow) -> None:
+        self._next_segment(flow.argument)
+
+    def _next_segment(self, transfer: Transfer) -> None:
+        self._at(transfer.source, self._segment, transfer)
+
+    def _segment(self, transfer: Transfer) -> None:
+        if transfer.action.work in self._running and transfer.sent_to < transfer.goal:
+            self._piece(transfer, transfer.goal)
 
     def _crossed(self, flow: Flow) -> None:
         transfer = flow.argument
@@ -144,17 +159,15 @@ class Transfers:
             self._landed(transfer)
 
     def _landed(self, transfer: Transfer) -> None:
-        if self._segment_tokens is None:
-            self._join(transfer)
-        elif transfer.target.alive:
-            transfer.target.between_steps(self._join, transfer)
+        self._at(transfer.target, self._join, transfer)
 
     def _join(self, transfer: Transfer) -> None:
         transfer.under_way -= 1
         if transfer.action.work not in self._running:
             return
         if transfer.sent_to < transfer.goal:
-            transfer.source.between_steps(self._piece, transfer, transfer.goal)
+            if transfer.source.cluster == transfer.target.cluster:
+                self._next_segment(transfer)
         elif transfer.under_way == 0 and transfer.sent_to >= transfer.action.p1:
             del self._running[transfer.action.work]
             transfer.target.imported(transfer.action.target_seq, transfer.action.p1)

@@ -81,6 +81,7 @@ class Flow(msgspec.Struct, eq=False):
     kv_bytes: int
     done: Callable[[Flow], None]
     argument: Any
+    left: Callable[[Flow], None] | None = None
     weight: float = 1.0
     start_phi: float = 0.0
     tail_ns: int = 0
@@ -114,9 +115,15 @@ class WanPool:
 
     # ------------------------------------------------------------------ what the driver asks
 
-    def start(self, kv_bytes: int, done: Callable[[Flow], None], argument: object) -> Flow:
-        """Queue `kv_bytes` for the line."""
-        flow = Flow(kv_bytes, done, argument)
+    def start(
+        self,
+        kv_bytes: int,
+        done: Callable[[Flow], None],
+        argument: object,
+        left: Callable[[Flow], None] | None = None,
+    ) -> Flow:
+        """Queue `kv_bytes` for the line. `left(flow)` is called when the last byte has left."""
+        flow = Flow(kv_bytes, done, argument, left)
         sigma = self.line.rate_sigma
         flow.weight = self._random.lognormvariate(0.0, sigma) if sigma > 0 else 1.0
         self._pass_time()
@@ -300,11 +307,17 @@ class WanPool:
             self._low.popleft()
             flow.ended = True
             flow.tail_ns = round(self.line.rtt_s / 2 * 1e9)
-            self._queue.at(self._queue.now_ns + flow.tail_ns, self._arrived, flow)
+            self._sent_off(flow)
 
     def _finish(self, flow: Flow) -> None:
         self._release(flow)
-        self._queue.at(self._queue.now_ns + flow.tail_ns, self._arrived, flow)
+        self._sent_off(flow)
+
+    def _sent_off(self, flow: Flow) -> None:
+        now_ns = self._queue.now_ns
+        self._queue.at(now_ns + flow.tail_ns, self._arrived, flow)
+        if flow.left is not None:
+            self._queue.at(now_ns, flow.left, flow)
 
     @staticmethod
     def _arrived(flow: Flow) -> None:

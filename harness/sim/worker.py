@@ -62,6 +62,8 @@ class SimWorker:
         self.sequences: dict[WorkId, Sequence] = {}
         self.open_tokens = 0
         self.alive = True
+        self.awake_ns = 0
+        """When it hears and computes again, if it stands still."""
         self.away_ns = 0
         """One way of a message between the worker and the policy; the driver keeps it."""
         self.computed_tokens = 0
@@ -224,6 +226,25 @@ class SimWorker:
         if made <= job.reported:
             return None
         return self._tokens(job, made, None)
+
+    def pause(self, until_ns: int) -> None:
+        """Stand still. The step under way ends so much later; the driver keeps messages back."""
+        now_ns = self._queue.now_ns
+        pause_ns, self.awake_ns = until_ns - max(now_ns, self.awake_ns), max(until_ns, self.awake_ns)
+        if pause_ns <= 0 or (self._step is None and not self._jobs):
+            return
+        self._settle_clock()
+        self._clock.stand_still(pause_ns)
+        if self._step is None:
+            self._cut_stretch()
+        else:
+            self._schedule(self._clock.end_ns(1))
+
+    def slow_down(self, factor: float) -> None:
+        """Steps that begin from now on take `factor` times as long."""
+        self._time_scale *= factor
+        if self._step is None and self._jobs:
+            self._cut_stretch()
 
     def die(self) -> None:
         """Everything is gone, and nothing will be reported."""

@@ -11,7 +11,7 @@ import pytest
 from harness.policy import events as ev
 from harness.policy.config import MODES
 from harness.policy.roles import Role
-from harness.sim.cell import SimFault
+from harness.sim.cell import Pause, SimFault, Slowdown
 from harness.sim.clients import Load, Pace
 from harness.sim.simulation import Simulation
 from tests.policy.schedule import random_config
@@ -54,6 +54,10 @@ def run_random(seed: int, *, deaths: bool) -> tuple[Simulation, Witness]:
         ]
         faults.append(SimFault(rng.randrange(10**9), line=msgspec.structs.replace(LINE, rate_bytes_s=0.0)))
         faults.append(SimFault(10**9 + rng.randrange(10**9), line=LINE))
+        for _ in range(rng.randrange(3)):
+            at_ns, name = rng.randrange(2 * 10**9), rng.choice(made.workers).name
+            faults.append(SimFault(at_ns, pause=Pause(name, at_ns + rng.randrange(10**9))))
+            faults.append(SimFault(rng.randrange(2 * 10**9), slowdown=Slowdown(name, rng.uniform(0.5, 4))))
         made = msgspec.structs.replace(made, faults=tuple(faults))
     load = rng.choice(
         [Load(), Load(Pace.CLOSED, live_sessions=3), Load(stop_ns=10**9), Load(Pace.EVERY_TURN)]
