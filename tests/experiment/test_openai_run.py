@@ -62,9 +62,7 @@ def test_the_record_says_that_nothing_was_transferred(tmp_path: Path) -> None:
         a.close()
         b.close()
     # 3: invalid, on a machine that is too busy.
-    assert ended.returncode in (0, 3), (
-        ended.stderr + ended.stdout
-    )
+    assert ended.returncode in (0, 3), ended.stderr + ended.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     found = Run.open(folder)
     assert found.info.state is RunState.COMPLETE
