@@ -34,34 +34,40 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def read(path: Path, _options: ReadOptions) -> Trace:
     """One Parquet file."""
-    with reading(path):
-        told = pq.read_metadata(path).metadata or {}
-        table = pq.read_table(path, partitioning=None)
-        return NativeColumns(path, table, told).trace()
+    with reading(path), pq.ParquetFile(path) as file:
+        return NativeColumns(path, file).trace()
 
 
 class NativeColumns:
-    """Columns of the table, checked, and the tree rebuilt from the rows' links."""
+    """Columns of the file, read one at a time and checked, and the tree rebuilt from the rows' links."""
 
-    def __init__(self, path: Path, table: pa.Table, told: dict[bytes, bytes]) -> None:
+    def __init__(self, path: Path, file: pq.ParquetFile) -> None:
         self.path = path
-        self.metadata = self._metadata(told)
+        self._file = file
+        self.metadata = self._metadata(file.metadata.metadata or {})
+        found = file.schema_arrow
         for field in SCHEMA:
-            if field.name not in table.column_names:
-                raise TraceError("this column is missing", file=path, field=field.name)
-            if not _alike(table.schema.field(field.name).type, field.type):
+            places = found.get_all_field_indices(field.name)
+            if len(places) != 1:
+                told = "this column is missing" if not places else "there are several columns of this name"
+                raise TraceError(told, file=path, field=field.name)
+            if not _alike(found.field(places[0]).type, field.type):
                 raise TraceError(
                     f"must be of type {field.type}",
                     file=path,
                     field=field.name,
-                    value=str(table.schema.field(field.name).type),
+                    value=str(found.field(places[0]).type),
                 )
-            if not field.nullable and table.column(field.name).null_count:
-                raise TraceError("must not hold nulls", file=path, field=field.name)
-        self.table = table
-        self.rows = len(table)
+        self.rows = file.metadata.num_rows
         if not self.rows:
             raise TraceError("holds no request at all", file=path)
+
+    def column(self, name: str) -> pa.ChunkedArray[Any]:
+        """A column as it stands in the file. Keep it no longer than needed: a trace may fill the memory."""
+        read: pa.ChunkedArray[Any] = self._file.read(columns=[name]).column(name)
+        if read.null_count and not SCHEMA.field(name).nullable:
+            raise TraceError("must not hold nulls", file=self.path, field=name)
+        return read
 
     def trace(self) -> Trace:
         header = self.metadata.header
@@ -145,7 +151,7 @@ class NativeColumns:
 
     def numbers(self, name: str, *, least: int | None, most: int | None = None) -> NDArray[np.int64]:
         """A column of numbers; null becomes -1."""
-        column: Any = self.table.column(name)
+        column: Any = self.column(name)
         told = None
         if column.null_count:
             told = column.is_valid().to_numpy()
@@ -159,7 +165,7 @@ class NativeColumns:
 
     def lists(self, name: str) -> tuple[NDArray[np.bool_], NDArray[np.int64], Any]:
         """Which rows hold a list, offsets of theirs alone, and the values."""
-        column: Any = self.table.column(name).combine_chunks()
+        column: Any = self.column(name).combine_chunks()
         valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
         sizes = np.diff(column.offsets.to_numpy())[valid]
         return valid, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64), column.flatten()
@@ -184,7 +190,7 @@ class NativeColumns:
         return start, after
 
     def _names(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-        column: Any = self.table.column(name).unify_dictionaries().combine_chunks()
+        column: Any = self.column(name).unify_dictionaries().combine_chunks()
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         codes = column.indices.fill_null(UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int32)

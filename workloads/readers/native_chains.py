@@ -79,7 +79,7 @@ class ChainColumns:
 
     def _first_ids(self, one: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """First id of the rows whose own blocks are one run."""
-        column: Any = self.reader.table.column("first_id").combine_chunks()
+        column: Any = self.reader.column("first_id").combine_chunks()
         told = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
         if not np.array_equal(told, one):
             row = int(np.flatnonzero(told != one)[0])
