@@ -173,3 +173,13 @@ def test_nothing_outlives_a_killed_runner(tmp_path: Path) -> None:
     process.communicate(timeout=10)
     wait_gone(children)
     assert Run.open(run_dir(tmp_path)).partial
+
+
+def test_a_transport_that_a_relay_cannot_carry_is_refused(tmp_path: Path) -> None:
+    experiment = tmp_path / "small.toml"
+    text = EXPERIMENT.format(duration_s=5).replace("[cluster]", '[cluster]\ntransport = "nixl"')
+    experiment.write_text(text)
+    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 1
+    assert "transport 'nixl' has connections of its own, which the relay does not carry" in ended.stderr
