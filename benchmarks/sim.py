@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import resource
 import subprocess
@@ -124,7 +125,10 @@ def main(arguments: Sequence[str]) -> None:
             ]
             if options.tables is not None:
                 command += ["--tables", str(options.tables / f"{mode}-{requests}")]
-            out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            # numpy's threads spin for a while after its import: CPU that is not the simulator's.
+            env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+            out = json.loads(done.stdout)
             print(
                 f"{mode:8} {out['requests']:>10,} {out['per_cpu_s']:>14,.0f} {out['per_wall_s']:>14,.0f} "
                 f"{out['peak_mbyte']:>9,.0f} {out['policy_events']:>11.1f}",

@@ -158,6 +158,8 @@ class SessionCache:
                 overlap = min(run.held, other.held, common_tokens(entry.session, run.turn, other.turn))
                 if overlap > shared:
                     heir, shared = other, overlap
+                    if shared == run.held:
+                        break
         if heir is not None:
             inherited = min(shared, heir.held - heir.own) - start
             heir.own += inherited

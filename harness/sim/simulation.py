@@ -328,8 +328,10 @@ class Simulation:
         delay_ns = worker.away_ns
         if delay_ns:
             self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call, arguments))
-        else:
+        elif self._stepwise or worker.awake_ns:
             self._reached((worker, call, arguments))
+        elif worker.alive:
+            call(*arguments)
 
     def _reached(self, argument: tuple[SimWorker, Callable[..., object], tuple[object, ...]]) -> None:
         worker, call, arguments = argument

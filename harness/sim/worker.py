@@ -407,8 +407,8 @@ class SimWorker:
         self.steps += steps
 
     def _schedule(self, at_ns: int) -> None:
-        self._epoch += 1
-        self._queue.at(at_ns, self._due, self._epoch)
+        self._epoch = epoch = self._epoch + 1
+        self._queue.at(at_ns, self._due, epoch)
 
     def _due(self, epoch: int) -> None:
         if epoch != self._epoch:
