@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from harness.cli.sim import command
 from harness.experiment.config import ConfigError, load_experiment, resolve
 from harness.experiment.simulated import run_simulated
 from harness.experiment.simulated_cell import sim_cell
-from harness.experiment.simulated_faults import sim_faults
 from reports.run import Run
 
 _EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
@@ -86,6 +87,19 @@ def test_two_runs_of_one_seed_are_equal_to_the_last_bit(tmp_path: Path) -> None:
     assert len(first) >= 10
 
 
+def test_the_command_gives_the_same_bits_however_many_cells_run_at_once(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(_TEXT)
+    found = []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        arguments = [str(tmp_path / "small.toml"), "--out", str(out), "--jobs", jobs, "--no-report", "--json"]
+        done = CliRunner().invoke(command, arguments)
+        assert done.exit_code == 0, done.output
+        found.append(digests(next(out.iterdir())))
+    assert found[0] == found[1]
+    assert len(found[0]) >= 10
+
+
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     other = _TEXT.replace("seed = 3", "seed = 4")
     assert digests(simulate(tmp_path / "a")) != digests(simulate(tmp_path / "b", other))
@@ -105,18 +119,6 @@ def test_faults_strike_and_are_recorded(tmp_path: Path) -> None:
     assert {row["status"] for row in requests} == {"ok"}
     slowest = max(row["first_token_ns"] - row["sent_ns"] for row in requests)
     assert slowest > 2e9, "somebody waited for the line"
-
-
-def test_what_cannot_be_simulated_is_refused_by_name(tmp_path: Path) -> None:
-    text = _TEXT.replace(
-        "[[cells]]",
-        '[[faults]]\nkind = "worker_pause"\nat_s = 1.0\nduration_s = 1.0\nworker = "main-0"\n[[cells]]',
-        1,
-    )
-    (tmp_path / "small.toml").write_text(text)
-    cell = resolve(load_experiment(tmp_path / "small.toml"))[0]
-    with pytest.raises(ConfigError, match=r"faults\[0\]: worker_pause is not simulated"):
-        sim_faults(cell, 1)
 
 
 def test_a_model_without_a_cost_profile_is_refused_with_the_known_ones(tmp_path: Path) -> None:
