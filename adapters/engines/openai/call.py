@@ -16,6 +16,7 @@ import msgspec
 from harness.engine import EngineError
 
 _CONNECT_S: Final = 10.0
+_START_S: Final = 30.0
 _SILENCE_S: Final = 120.0
 """A server that says nothing for so long has failed: its queue, or the prefill of a long prompt."""
 
@@ -76,15 +77,19 @@ class Caller:
 
     def models(self) -> list[dict[str, Any]]:
         """What the server says it serves. Raises EngineError when it does not answer."""
-        return asyncio.run_coroutine_threadsafe(self._models(), self._loop).result()
+        asked = asyncio.run_coroutine_threadsafe(self._models(), self._loop)
+        try:
+            return asked.result(_START_S)
+        except TimeoutError:
+            raise EngineError(f"{self.url}: did not say what it serves within {_START_S:g} s") from None
 
     def close(self) -> None:
         """Hang up on every call and end the thread. Idempotent."""
         if self._loop.is_closed():
             return
-        asyncio.run_coroutine_threadsafe(self._aclose(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._aclose(), self._loop).result(_CONNECT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(_CONNECT_S)
         self._loop.close()
 
     # ------------------------------------------------------------- on the loop
