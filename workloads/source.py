@@ -8,7 +8,7 @@ import io
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import zstandard
 
@@ -22,6 +22,7 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 MAX_LINE_BYTES: Final = 256 << 20
 _CHUNK: Final = 1 << 20
+_PACKED: Final = 1 << 12  # bytes unpacked at a time: what they hold is held in memory
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
             if magic.startswith(_GZIP):
                 stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
             elif magic == _ZSTD:
-                stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+                stream = cast("IO[bytes]", _ZstdFrames(raw))
             buffered = io.BufferedReader(cast("io.RawIOBase", stream), _CHUNK)
             if buffered.peek(3).startswith(_BOM):
                 buffered.read(3)
@@ -46,6 +47,39 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise TraceError(f"damaged or cut-off compression: {e}", file=path) from e
     except OSError as e:
         raise TraceError(f"cannot be read: {e.strerror or e}", file=path) from e
+
+
+class _ZstdFrames(io.RawIOBase):
+    """The content of zstandard frames. A file that ends inside a frame is damaged: the library's own stream
+    takes that for the end."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._packed = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            packed = self._packed or self._raw.read(_PACKED)
+            self._packed = b""
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("the last frame is not whole")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = memoryview(self._frame.decompress(packed))
+            if self._frame.eof:
+                self._packed = self._frame.unused_data
+                self._frame = None
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
 
 
 def read_all(path: Path) -> bytes:

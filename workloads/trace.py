@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workloads.prefix_tree import PrefixTree
 
 NO_CLOCK: Final = "sessions carry no common clock: every one starts at 0 until arrivals are set"
+MOST_S: Final = 1e9  # longest time that can be asked for; instants are nanoseconds in 64 bits
 UNKNOWN: Final = -1  # in columns: not told by the trace (times, base, node, names)
 
 

@@ -244,6 +244,8 @@ def convert(
     from workloads.convert import format_of, write_trace
     from workloads.transform.steps import Steps, changed
 
+    if any(output.exists() and Path(s).exists() and output.samefile(s) for s in sources):
+        raise click.BadParameter("is also what is read; name another file", param_hint="--output")
     chosen = to or format_of(output)
     steps = Steps(
         share_heads=given["share_heads"],

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import re
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +22,12 @@ import zstandard
 from tests.workloads import samples
 from workloads.errors import TraceError
 from workloads.formats import open_trace
+from workloads.generator.parameters import Skew
 from workloads.native_format import METADATA_KEY
-from workloads.statistics.trace_statistics import trace_statistics
+from workloads.statistics.trace_statistics import Questions, trace_statistics
 from workloads.trace import Tail
+from workloads.transform.join import loop
+from workloads.writers import native
 
 TEXT = [n for n, (file, _) in samples.SAMPLES.items() if not file.endswith("parquet")]
 ROUNDS = 150
@@ -160,6 +165,32 @@ def test_a_cut_off_archive_is_refused(pack, tmp_path):
         path.write_bytes(packed[:cut])
         with pytest.raises(TraceError):
             open_trace(path, format="mooncake")
+
+
+def test_a_zstd_archive_cut_between_two_lines_is_refused(tmp_path):
+    """Blocks of 128 KiB that end with a line: what is left reads well, and is not the whole."""
+    row = samples.mooncake().split(b"\n")[0]
+    line = row + b" " * (255 - len(row)) + b"\n"
+    packed = zstandard.ZstdCompressor(level=-5).compress(line * (1 << 12))
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(packed)
+    assert len(open_trace(path)) == 1 << 12
+    for cut in range(len(packed) - 40, len(packed)):
+        path.write_bytes(packed[:cut])
+        with pytest.raises(TraceError, match="damaged or cut-off compression"):
+            open_trace(path)
+
+
+def test_archives_of_several_frames_are_one_file(tmp_path):
+    first, second = (zstandard.ZstdCompressor().compress(part) for part in halves(samples.mooncake()))
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(first + second)
+    (tmp_path / "whole.jsonl").write_bytes(samples.mooncake())
+    assert len(open_trace(path)) == len(open_trace(tmp_path / "whole.jsonl"))
+
+
+def halves(text: bytes) -> tuple[bytes, bytes]:
+    return text[: len(text) // 2], text[len(text) // 2 :]
 
 
 def changed(name: str, **fields) -> bytes:
@@ -359,3 +390,32 @@ def test_two_equal_keys_in_one_object_are_refused(tmp_path):
     path.write_bytes(row)
     with pytest.raises(TraceError, match="twice"):
         open_trace(path, format="mooncake")
+
+
+def test_zeroed_pages_of_a_native_file_are_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    native.write(open_trace("preset:report", seed=1, sessions=200), path)
+    whole = path.read_bytes()
+    refused = 0
+    places = range(1000, len(whole) // 2, len(whole) // 20)
+    for at in places:
+        path.write_bytes(whole[:at] + bytes(500) + whole[at + 500 :])
+        with suppress(TraceError):
+            open_trace(path)
+            continue
+        refused += 1
+    assert refused == len(places)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e300])
+def test_times_that_are_none_are_refused(value):
+    trace = open_trace("preset:report", seed=1, sessions=5)
+    with pytest.raises(TraceError, match="ttl"):
+        trace_statistics(trace, Questions(ttl_s=(value,)))
+    with pytest.raises(TraceError, match="loop"):
+        loop(trace, value)
+
+
+def test_shares_of_bands_must_be_numbers():
+    with pytest.raises(TraceError, match="must be 7 shares"):
+        Skew(band_shares=(math.nan, 0, 0, 0, 0, 0, 1))

@@ -165,12 +165,8 @@ class Skew(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 field="skew",
             )
         if self.band_shares is not None:
-            bad = (
-                len(self.band_shares) != BANDS
-                or min(self.band_shares) < 0
-                or abs(sum(self.band_shares) - 1) > 0.01
-            )
-            if bad:
+            sound = all(share >= 0 for share in self.band_shares) and abs(sum(self.band_shares) - 1) <= 0.01
+            if len(self.band_shares) != BANDS or not sound:
                 raise TraceError(
                     f"must be {BANDS} shares that sum to 1", field="skew.band_shares", value=self.band_shares
                 )

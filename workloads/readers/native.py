@@ -34,7 +34,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def read(path: Path, _options: ReadOptions) -> Trace:
     """One Parquet file."""
-    with reading(path), pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         return NativeColumns(path, file).trace()
 
 

@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 
 from workloads.caches import infinite_hits, lru_hits, ttl_hits
+from workloads.errors import TraceError
 from workloads.statistics.arrivals import ArrivalStatistics, arrival_statistics
 from workloads.statistics.distribution import Distribution, distribution
 from workloads.statistics.hits import HitStatistics, hit_statistics
 from workloads.targets import Targets
-from workloads.trace import NO_CLOCK, Trace, Trigger
+from workloads.trace import MOST_S, NO_CLOCK, Trace, Trigger
 from workloads.validation import Defect, defects
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Questions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warm_prefix: bool = False
     long_input_tokens: int = 8192
     ultra_short_tokens: int = 31
+
+    def __post_init__(self) -> None:
+        for ttl_s in self.ttl_s:
+            if not 0 <= ttl_s <= MOST_S:
+                raise TraceError(f"must be 0..{MOST_S:g} seconds", field="ttl", value=ttl_s)
 
 
 class TraceStatistics(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.prefix_tree import PrefixTree
-from workloads.trace import UNKNOWN, Header, Trace, Turns
+from workloads.trace import MOST_S, UNKNOWN, Header, Trace, Turns
 from workloads.transform.select import take_sessions
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def loop(trace: Trace, duration_s: float) -> Trace:
     Every copy has session ids and block ids of its own, shared heads too: a copy hits what the original
     hits and nothing of another copy. Sessions that would start after the end are left out.
     """
+    if not 0 < duration_s <= MOST_S:
+        raise TraceError(f"must be above 0 and at most {MOST_S:g} seconds", field="loop", value=duration_s)
     starts = trace.session_start_ns
     span_ns = int(starts.max() - starts.min())
     if span_ns == 0:

@@ -71,7 +71,7 @@ class _Writer:
 
     def append(self, part: Trace) -> None:
         if self._file is None:
-            self._file = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
+            self._file = pq.ParquetWriter(self._path, SCHEMA, compression="zstd", write_page_checksum=True)
             self._header = part.header
         chains = chains_of(part.tree, part.turns.node)
         code = self._codes(part, chains)
