@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +14,7 @@ from reports.run import Run
 from reports.runinfo import Validity
 
 _ERROR_SHARE_BOUND = 0.01
+_UNFINISHED_SHARE_BOUND = 0.05
 
 
 def judge(record: CellRecord, run: Run) -> Validity:
@@ -74,11 +77,19 @@ def _prefix_hits(record: CellRecord, run: Run) -> list[str]:
 
 
 def _failures(record: CellRecord, run: Run) -> list[str]:
-    statuses = run.table("requests", record.cell.name, record.rep, ["status"])["status"].cast(pa.string())
-    total = len(statuses)
+    table = run.table("requests", record.cell.name, record.rep, ["status"])
+    counts = Counter(table["status"].cast(pa.string()).to_pylist())
+    total = counts.total()
     if total == 0:
         return ["no request was recorded"]
-    failed = sum(1 for status in statuses.to_pylist() if status in ("error", "timeout"))
+    reasons = []
+    failed = counts["error"] + counts["timeout"]
     if failed > _ERROR_SHARE_BOUND * total:
-        return [f"failures: {failed} of {total} requests failed; at most {_ERROR_SHARE_BOUND:.0%} may"]
-    return []
+        reasons.append(f"failures: {failed} of {total} requests failed; at most {_ERROR_SHARE_BOUND:.0%} may")
+    if counts["unfinished"] > _UNFINISHED_SHARE_BOUND * total:
+        # The slowest are missing: what is left looks faster than it was.
+        reasons.append(
+            f"unfinished: {counts['unfinished']} of {total} requests had no whole answer in the end; "
+            f"at most {_UNFINISHED_SHARE_BOUND:.0%} may: give load.limits.drain_s more time, or send less"
+        )
+    return reasons

@@ -131,7 +131,9 @@ def test_a_smaller_cache_implies_fewer_hits():
     assert (hits[1] <= hits[0]).all()
 
 
-def judged(tmp_path: Path, cell: Cell, cached: list[int], expected: list[int]) -> tuple[str, ...]:
+def judged(
+    tmp_path: Path, cell: Cell, cached: list[int], expected: list[int], answered: int | None = None
+) -> tuple[str, ...]:
     """Reasons against a repetition whose requests of 1000 tokens hit so; the first one is warm-up."""
     rows = [
         {
@@ -143,7 +145,7 @@ def judged(tmp_path: Path, cell: Cell, cached: list[int], expected: list[int]) -
             "phase": "measure" if i else "warmup",
             "intended_ns": i,
             "sent_ns": i,
-            "status": "ok",
+            "status": "ok" if answered is None or i < answered else "unfinished",
             "prompt_tokens": 1000,
             "requested_tokens": 1,
             "cached_tokens": hit,
@@ -171,3 +173,10 @@ def test_a_gap_between_achieved_and_implied_hits_makes_the_run_invalid(tmp_path:
         "prefix hit: 50.0 % achieved, 90.0 % implied by the trace in a cache of 2,000 tokens; "
         "they may differ by 2 points"
     )
+
+
+def test_requests_without_a_whole_answer_make_the_run_invalid(tmp_path: Path):
+    hits = [900] * 40
+    assert judged(tmp_path / "few", cell(), hits, hits, answered=38) == ()
+    (reason,) = judged(tmp_path / "many", cell(), hits, hits, answered=37)
+    assert reason.startswith("unfinished: 3 of 40 requests had no whole answer in the end; at most 5% may")
