@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from workloads.statistics.hits import HitStatistics
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Targets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Targets under the infinite cache; None: not aimed at. Shares and rates are 0..1."""
 
-    request_mean: float | None = None
-    above_95_share: float | None = None
-    below_50_share: float | None = None
-    output_below_500_share: float | None = None
-    band_shares: tuple[float, ...] | None = None
+    request_mean: Share | None = None
+    above_95_share: Share | None = None
+    below_50_share: Share | None = None
+    output_below_500_share: Share | None = None
+    band_shares: tuple[Share, ...] | None = None
 
 
 class Aim(msgspec.Struct, frozen=True):

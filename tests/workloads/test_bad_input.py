@@ -6,17 +6,21 @@ the model's rules. Changes that are wrong by any reading must be refused.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import math
 import random
 import re
+import tomllib
 from contextlib import suppress
+from importlib import resources
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tomli_w
 import zstandard
 
 from tests.workloads import samples
@@ -419,3 +423,32 @@ def test_times_that_are_none_are_refused(value):
 def test_shares_of_bands_must_be_numbers():
     with pytest.raises(TraceError, match="must be 7 shares"):
         Skew(band_shares=(math.nan, 0, 0, 0, 0, 0, 1))
+
+
+def numbers(raw, path=()):
+    """Place of every number in a table."""
+    for key, value in raw.items() if isinstance(raw, dict) else enumerate(raw):
+        if isinstance(value, dict | list):
+            yield from numbers(value, (*path, key))
+        elif isinstance(value, int | float):
+            yield (*path, key)
+
+
+PARAMETERS = tomllib.loads(
+    (resources.files("workloads.generator") / "presets" / "report.toml").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("place", list(numbers(PARAMETERS)), ids=lambda place: ".".join(map(str, place)))
+@pytest.mark.parametrize("value", [math.nan, math.inf, -2, 1e300])
+def test_parameters_that_are_no_numbers_are_refused(place, value, tmp_path):
+    raw = copy.deepcopy(PARAMETERS)
+    *above, key = place
+    table = raw
+    for step in above:
+        table = table[step]
+    table[key] = value
+    path = tmp_path / "p.toml"
+    path.write_text(tomli_w.dumps(raw), encoding="utf-8")
+    with pytest.raises(TraceError, match="not generator parameters"):
+        open_trace(path)

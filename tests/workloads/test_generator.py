@@ -15,7 +15,7 @@ from workloads.errors import TraceError
 from workloads.formats import open_trace
 from workloads.generator.assemble import generate, generate_parts
 from workloads.generator.mixture import cdf
-from workloads.generator.parameters import Lognormal, Overflow, Parameters, Skew, UltraShort
+from workloads.generator.parameters import Lognormal, Overflow, Parameters, Skew, UltraShort, checked
 from workloads.generator.presets import PRESETS, parameters_from, preset
 from workloads.generator.request import asked, synthesise
 from workloads.statistics.trace_statistics import infinite_hit_tokens, trace_statistics
@@ -264,4 +264,4 @@ def test_own_parameters_come_from_a_file_and_strangers_are_refused(tmp_path):
 )
 def test_impossible_parameters_are_refused(fields, said):
     with pytest.raises(TraceError, match=said):
-        change(preset("report"), **fields)
+        checked(change(preset("report"), **fields))

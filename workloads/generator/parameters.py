@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import enum
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from workloads.errors import TraceError
 from workloads.statistics.hits import BAND_NAMES
-from workloads.targets import Targets
+from workloads.targets import Share, Targets
 
 BANDS: Final = len(BAND_NAMES)
+
+# Ranges are part of the types, so that a value that is none (nan, inf) is refused by the place it stands in.
+Correlation = Annotated[float, msgspec.Meta(ge=-1, le=1)]
+Exponent = Annotated[float, msgspec.Meta(ge=0, le=20)]
+Number = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 
 
 class Lognormal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """median x exp(sigma x normal)."""
 
-    median: float
-    sigma: float
-    share: float = 1.0
+    median: Number
+    sigma: Exponent
+    share: Share = 1.0
 
 
 class Overflow(enum.StrEnum):
@@ -44,8 +52,8 @@ class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     tokens: Lognormal
-    groups: int = 8
-    zipf: float = 1.0
+    groups: Count = 8
+    zipf: Exponent = 1.0
 
 
 class First(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +61,7 @@ class First(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     fresh: Lognormal
     resumed: Lognormal | None = None
-    resumed_share: float = 0.0
+    resumed_share: Share = 0.0
 
 
 class Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,17 +76,17 @@ class Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mixture: tuple[Lognormal, ...] = ()
     relative: Lognormal | None = None
-    session_share: float = 0.34
-    rho: float = 0.35
-    least_new: int | None = None
+    session_share: Share = 0.34
+    rho: Correlation = 0.35
+    least_new: Count | None = None
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Answer lengths; rho is the correlation with the growth that follows."""
 
     mixture: tuple[Lognormal, ...]
-    scale: float = 1.0
-    rho: float = 0.25
+    scale: Positive = 1.0
+    rho: Correlation = 0.25
 
 
 class Gaps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +94,7 @@ class Gaps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tool_s: tuple[Lognormal, ...]
     user_s: tuple[Lognormal, ...]
-    user_share: float = 0.15
+    user_share: Share = 0.15
 
 
 class Breaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,10 +105,10 @@ class Breaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrite_share     the whole prompt is new, head included: as after an eviction
     """
 
-    head_share: float = 0.0119
-    compaction_share: float = 0.0046
+    head_share: Share = 0.0119
+    compaction_share: Share = 0.0046
     compaction: Lognormal = Lognormal(0.23, 0.4)
-    rewrite_share: float = 0.0
+    rewrite_share: Share = 0.0
 
 
 class UltraShort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,13 +118,13 @@ class UltraShort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hit     leading share of the input taken from one of `documents` popular documents; 0: cold
     """
 
-    share: float
+    share: Share
     input: Lognormal
-    output_min: int = 1
-    output_max: int = 31
-    hit: float = 0.0
-    documents: int = 16
-    zipf: float = 1.0
+    output_min: Tokens = 1
+    output_max: Tokens = 31
+    hit: Share = 0.0
+    documents: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16
+    zipf: Exponent = 1.0
 
 
 class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,20 +134,20 @@ class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     diurnal_swing  amplitude of a daily rate wave, 0..1 of the mean
     """
 
-    rate_per_s: float
+    rate_per_s: Positive
     process: Process = Process.GAMMA
-    cv: float = 1.0
-    clients: int = 1
-    client_zipf: float = 1.0
-    diurnal_swing: float = 0.0
-    diurnal_period_s: float = 86_400.0
+    cv: Annotated[float, msgspec.Meta(gt=0, le=100)] = 1.0
+    clients: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    client_zipf: Exponent = 1.0
+    diurnal_swing: Share = 0.0
+    diurnal_period_s: Positive = 86_400.0
 
 
 class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long an answer is taken to last: ttft_s + tokens x tpot_s. Places later turns in recorded time."""
 
-    ttft_s: float = 2.0
-    tpot_s: float = 0.02
+    ttft_s: Number = 2.0
+    tpot_s: Number = 0.02
 
 
 class Skew(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,10 +194,10 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of traffic. Lengths in tokens, waits in seconds."""
 
     about: str
-    sessions: int
-    block_size: int
-    context_tokens: int
-    turns_mean: float
+    sessions: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)]
+    block_size: Tokens
+    context_tokens: Tokens
+    turns_mean: Annotated[float, msgspec.Meta(ge=1, le=1_000_000)]
     shared: Shared
     first: First
     growth: Growth
@@ -204,34 +212,6 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overflow: Overflow = Overflow.COMPACT
 
     def __post_init__(self) -> None:
-        shares = (
-            ("first.resumed_share", self.first.resumed_share),
-            ("gaps.user_share", self.gaps.user_share),
-            ("breaks.head_share", self.breaks.head_share),
-            ("breaks.compaction_share", self.breaks.compaction_share),
-            ("breaks.rewrite_share", self.breaks.rewrite_share),
-            ("growth.session_share", self.growth.session_share),
-            ("arrivals.diurnal_swing", self.arrivals.diurnal_swing),
-            *(
-                (("ultra_short.share", self.ultra_short.share), ("ultra_short.hit", self.ultra_short.hit))
-                if self.ultra_short
-                else ()
-            ),
-        )
-        for name, value in shares:
-            if not 0 <= value <= 1:
-                raise TraceError("must be a share, 0..1", field=name, value=value)
-        positive = (
-            ("sessions", self.sessions),
-            ("block_size", self.block_size),
-            ("context_tokens", self.context_tokens),
-            ("arrivals.rate_per_s", self.arrivals.rate_per_s),
-            ("arrivals.cv", self.arrivals.cv),
-            ("arrivals.clients", self.arrivals.clients),
-        )
-        for name, value in positive:
-            if not value > 0:
-                raise TraceError("must be above 0", field=name, value=value)
         if self.context_tokens < 8 * self.block_size:
             raise TraceError(
                 f"must hold 8 blocks of {self.block_size} at least",
@@ -240,9 +220,20 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if not self.growth.mixture and self.growth.relative is None:
             raise TraceError("needs a mixture or relative", field="growth")
-        if self.turns_mean < 1:
-            raise TraceError("must be 1 or more", field="turns_mean", value=self.turns_mean)
         if self.first.resumed_share > 0 and self.first.resumed is None:
             raise TraceError("a resumed_share needs first.resumed", field="first.resumed_share")
         if self.ultra_short is not None and self.ultra_short.share >= 1:
             raise TraceError("must leave room for sessions, below 1", field="ultra_short.share")
+        short = self.ultra_short
+        if short is not None and short.output_min > short.output_max:
+            raise TraceError(
+                "must not be above output_max", field="ultra_short.output_min", value=short.output_min
+            )
+
+
+def checked(p: Parameters) -> Parameters:
+    """The same, checked as strictly as a file is: what is made in Python is not, by itself."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(p), Parameters)
+    except msgspec.ValidationError as e:
+        raise TraceError(f"not generator parameters: {e}") from e

@@ -8,7 +8,7 @@ import msgspec
 
 from workloads.errors import TraceError
 from workloads.generator.assemble import generate, generate_parts
-from workloads.generator.parameters import Parameters, Skew
+from workloads.generator.parameters import Parameters, Skew, checked
 from workloads.targets import Targets
 from workloads.trace import Trace
 
@@ -62,7 +62,7 @@ def asked(
             skew=Skew(band_shares=bands),
             targets=Targets(band_shares=bands, output_below_500_share=outputs),
         )
-    return p
+    return checked(p)
 
 
 PART_REQUESTS: Final = 500_000
