@@ -1,6 +1,7 @@
 """The engine's own thread: it alone touches the engine, and computes whenever there is work.
 
-Between steps it takes jobs from the event loop, in order. Results go back in one batch a step.
+Between steps it takes jobs from the event loop, in order. Their answers go back before the next step, its
+results in one batch when it is over.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ class EngineThread:
         try:
             while not self._stopping:
                 self._take_jobs()
+                self._flush()  # answers to commands do not wait for the step that follows
                 if self.engine.has_work():
                     self.desk.take(self.engine.step())
-                self._flush()
+                    self._flush()
         except BaseException as error:  # noqa: BLE001 - the process must end with it, not go on deaf
             self._loop.call_soon_threadsafe(self._crashed, error)
         finally:

@@ -31,7 +31,7 @@ _TOKEN_TIMES_UP_TO: Final = 20_000
 _UNSHAPED_BYTES_S: Final = 1e12
 _MESSAGE_MS: Final = 1.0
 """A command or an event between router and worker, or a client's request, on an idle machine."""
-_LOOPBACK_BYTES_S: Final = 4e8
+_LOOPBACK_BYTES_S: Final = 1.5e8
 """KV between two workers of one cluster, through export, framing and join."""
 _EFFICIENCY: Final = 0.95
 """Payload of TCP over Ethernet."""

@@ -63,7 +63,13 @@ class Transfers:
     def start(self, action: act.Transfer, source: SimWorker, target: SimWorker) -> None:
         transfer = Transfer(action, source, target, action.p0)
         self._running[action.work] = transfer
-        self._at(source, self._export, transfer)
+        if source.away_ns:
+            self._queue.at(self._queue.now_ns + source.away_ns, self._begin, transfer)
+        else:
+            self._begin(transfer)
+
+    def _begin(self, transfer: Transfer) -> None:
+        self._at(transfer.source, self._export, transfer)
 
     def _at(self, worker: SimWorker, call: Callable[[Transfer], None], transfer: Transfer) -> None:
         """When the worker can: it may be standing still, and in the middle of a step."""
