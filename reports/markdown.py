@@ -40,7 +40,9 @@ def markdown(analysis: Analysis, *, everything: bool = False) -> str:
             if figure.estimate.value is not None and (figure.headline or everything):
                 unit = figure.metric.unit
                 shown = numbers.value(figure.estimate.value, unit)
-                lines.append(f"| {figure.key} | {shown} | {numbers.interval(figure.estimate, unit)} |")
+                lines.append(
+                    f"| {figure.key} | {shown} | {numbers.interval(figure.estimate, figure.metric)} |"
+                )
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from reports.metric import AnyMetric
+from reports.metric import AnyMetric, Share
 from reports.stats.change import Change, Estimate
 
 _MINUS: Final = "\N{MINUS SIGN}"
@@ -32,14 +32,25 @@ def value(number: float | None, unit: str) -> str:
     return f"{_digits(number)}{_SPACE}{unit}".rstrip()
 
 
-def interval(estimate: Estimate, unit: str) -> str:
+def interval(estimate: Estimate, metric: AnyMetric) -> str:
     """The 95 % interval; empty where unknown."""
-    if estimate.low is None or estimate.high is None:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
         return ""
-    low, high = value(estimate.low, unit), value(estimate.high, unit)
+    ends = possible(estimate.value, estimate.low, estimate.high, bounded=is_bounded(metric))
+    low, high = (value(end, metric.unit) for end in ends)
     if low.rpartition(_SPACE)[2] == high.rpartition(_SPACE)[2]:
         low = low.rpartition(_SPACE)[0]
     return f"{low} … {high}"
+
+
+def possible(point: float, low: float, high: float, *, bounded: bool) -> tuple[float, float]:
+    """An interval cut to what can be: where repetitions widen it, it may reach beyond. For the eye only."""
+    return max(low, 0.0) if point >= 0 else low, min(high, 1.0) if bounded else high
+
+
+def is_bounded(metric: AnyMetric) -> bool:
+    """Whether the metric is a share, 0 to 1."""
+    return isinstance(metric, Share) and metric.unit == "1"
 
 
 def percent(share: float | None) -> str:

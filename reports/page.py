@@ -42,13 +42,13 @@ def table(analysis: Analysis) -> list[TableRow]:
         across = [side[index] for side in analysis.figures]
         if all(one.estimate.value is None for one in across):
             continue
-        cells = [(_value(across[0]), numbers.interval(across[0].estimate, figure.metric.unit), "", "", "")]
+        cells = [(_value(across[0]), numbers.interval(across[0].estimate, figure.metric), "", "", "")]
         for comparison, one in zip(analysis.comparisons, across[1:], strict=True):
             row = comparison.rows[index]
             cells.append(
                 (
                     _value(one),
-                    numbers.interval(one.estimate, figure.metric.unit),
+                    numbers.interval(one.estimate, figure.metric),
                     mark(row) if row.change else "",
                     css_class(row),
                     certainty(row),

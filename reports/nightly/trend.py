@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 
 from reports.chart import COLOURS, DASHES, SYMBOLS, axis, layout
+from reports.metric_table import METRICS, metric
 from reports.nightly.gate import GateSettings, within_night
 from reports.nightly.record import Night
+from reports.numbers import is_bounded, possible
 from reports.render import put, script_json, template
 from reports.stats.change_point import segment_starts
 
@@ -65,6 +67,8 @@ def _series(figures: pd.DataFrame, order: Sequence[str]) -> list[dict[str, Any]]
 def _one(key: tuple[str, str, str], rows: list[dict[str, Any]]) -> dict[str, Any]:
     finite = [row for row in rows if math.isfinite(row["value"])]
     noise = within_night([(row["low"], row["high"]) for row in finite])
+    bounded = key[0] in METRICS and is_bounded(metric(key[0]))
+    bars = [possible(row["value"], row["low"], row["high"], bounded=bounded) for row in rows]
     starts = segment_starts(np.array([row["value"] for row in finite]), noise) if finite else [0]
     return {
         "figure": key[0],
@@ -74,8 +78,8 @@ def _one(key: tuple[str, str, str], rows: list[dict[str, Any]]) -> dict[str, Any
         "unit": rows[0]["unit"],
         "night": [row["night"] for row in rows],
         "value": [_finite(row["value"]) for row in rows],
-        "low": [_finite(row["low"]) for row in rows],
-        "high": [_finite(row["high"]) for row in rows],
+        "low": [_finite(low) for low, _ in bars],
+        "high": [_finite(high) for _, high in bars],
         "valid": [bool(row["valid"]) for row in rows],
         "steps": [finite[start]["night"] for start in starts[1:]],
     }

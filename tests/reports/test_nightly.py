@@ -21,6 +21,7 @@ from reports.errors import ReportError
 from reports.nightly.gate import GateSettings, Outcome, judge
 from reports.nightly.record import Job, JobState, Night, NightVerdict
 from reports.nightly.store import Store
+from reports.numbers import possible
 from reports.runinfo import VersionInfo
 from reports.stats.change_point import segment_starts
 
@@ -299,3 +300,9 @@ def test_what_no_longer_compares_is_not_judged_and_says_in_what_it_differs() -> 
     (found,) = judge(table[:-1], table[-1:], set(table["night"][:-1]), GateSettings(figures=("ttft_p50",)))
     assert found.outcome is Outcome.UNKNOWN
     assert found.reason.endswith("(earlier ones do not compare: other model)")
+
+
+def test_intervals_on_the_page_keep_to_what_is_possible() -> None:
+    assert possible(0.2, -2.0, 3.0, bounded=True) == (0.0, 1.0)
+    assert possible(40.0, -200.0, 480.0, bounded=False) == (0.0, 480.0)
+    assert possible(-1.0, -3.0, 1.0, bounded=False) == (-3.0, 1.0)
