@@ -18,11 +18,26 @@ from tests.vllm import pool
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
+MAIN = f"{Role.MAIN_DECODE.value}-0"
 PROMPT = [300 + i % 200 for i in range(0, 1500, 5)]
 
 
 def nixl(worker):
     return load_transport("nixl", worker)
+
+
+class Late:
+    """A worker that reads KV only when it is time: on loopback MD would be as fast as the relay decoder."""
+
+    def __init__(self, transport, is_time):
+        self._transport = transport
+        self._is_time = is_time
+        self.offer, self.withdraw, self.close = transport.offer, transport.withdraw, transport.close
+
+    async def fetch(self, ticket, timeout_s):
+        while not self._is_time():
+            await asyncio.sleep(0.002)
+        return await self._transport.fetch(ticket, timeout_s)
 
 
 @pytest.fixture
@@ -51,27 +66,31 @@ def test_two_readers_of_one_producer_are_not_served_by_one_release():
 def test_prompt_and_relayed_ids_are_never_claimed_as_computed_elsewhere(tmp_path):
     """MD gets KV of the prompt, and of nothing more: the relayed ids it computes itself, by vLLM's count."""
 
+    emitted = {}
+
     async def ask():
+        def transport(name):
+            return Late(nixl(name), lambda: emitted["by"]() > 20) if name == MAIN else nixl(name)
+
         async with (
             live.cluster(
-                tmp_path, "pdd", engine="vllm", policy=RELAY_ALL, rate_bytes_s=1e5, transport=nixl
+                tmp_path, "pdd", engine="vllm", policy=RELAY_ALL, rate_bytes_s=1e5, transport=transport
             ) as running,
             asyncio.timeout(120),
         ):
+            emitted["by"] = lambda: sum(r.emitted for r in running.router.policy.requests.values())
             answer = await running.ask(PROMPT, 400, seed=5)
             await running.settled()
             audits = {w._thread.engine.audit() for w in running.workers.values()}
-            usage = {name: w._thread.engine.usage() for name, w in running.workers.items()}
-            return answer, audits, usage
+            return answer, audits, running.workers[MAIN]._thread.engine.usage()
 
     async def alone():
         async with live.cluster(tmp_path / "alone", "colocated", engine="vllm") as running:
             return (await running.ask(PROMPT, 400, seed=5)).ids
 
-    answer, audits, usage = asyncio.run(ask())
+    answer, audits, md = asyncio.run(ask())
     assert answer.error is None
     assert audits == {None}
-    md = usage[f"{Role.MAIN_DECODE.value}-0"]
     relayed = answer.times["relay_tokens"]
     assert 0 < relayed < 400
     assert md.external_tokens == len(PROMPT) - 1

@@ -8,7 +8,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -38,10 +37,10 @@ def served(tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # What `vllm serve` runs; its command line asks for the version of a distribution called vllm.
     command = [
-        str(Path(sys.executable).parent / "vllm"),
-        "serve",
-        str(models.resolve("tiny", None).path),
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(models.resolve("tiny", None).path)),
         *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),
         *("--skip-tokenizer-init", "--dtype", "float32", "--enforce-eager"),
         *("--max-model-len", "513", "--max-num-seqs", "8", "--block-size", "32"),
