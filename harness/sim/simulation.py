@@ -16,6 +16,7 @@ from typing import Any, Final
 from harness.policy import actions as act
 from harness.policy import events as ev
 from harness.policy.core import Policy
+from harness.policy.journal import ID_BYTES
 from harness.policy.roles import Role, TransferPurpose
 from harness.sim.cell import SimCell, SimFault
 from harness.sim.clients import Clients, LiveSession, Load
@@ -320,14 +321,19 @@ class Simulation:
         request, worker = self.requests[action.request], self.workers[action.worker]
         work = action.work
         request.works[work] = worker
-        session, turn = request.session, request.turn.turn
-        self._at_worker(worker, worker.open, work, request.id, session, turn, action.positions, prefill)
+        session, turn, positions = request.session, request.turn.turn, action.positions
+        opening = (work, request.id, session, turn, positions, prefill)
+        if self._stepwise and worker.cluster == "B":  # the prompt's ids share the line with KV
+            ids_ns = round(self.wan.crossing_s(positions * ID_BYTES) * 1e9)
+            worker.inbox_ns = max(worker.inbox_ns, self.queue.now_ns + worker.away_ns) + ids_ns
+        self._at_worker(worker, worker.open, *opening)
 
     def _at_worker(self, worker: SimWorker, call: Callable[..., object], *arguments: object) -> None:
         """Make a call when the message has reached the worker, if that still lives."""
         delay_ns = worker.away_ns
         if delay_ns:
-            self.queue.at(self.queue.now_ns + delay_ns, self._reached, (worker, call, arguments))
+            at_ns = max(self.queue.now_ns + delay_ns, worker.inbox_ns)
+            self.queue.at(at_ns, self._reached, (worker, call, arguments))
         elif self._stepwise or worker.awake_ns:
             self._reached((worker, call, arguments))
         elif worker.alive:

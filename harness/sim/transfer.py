@@ -20,6 +20,9 @@ from harness.sim.sequence import Sequence
 from harness.sim.wan import Flow, WanPool
 from harness.sim.worker import SimWorker
 
+_HOST_NS: Final = 3_000_000
+"""What a live worker's host takes for a segment: export, checksum, framing, and hops between its threads."""
+
 
 class Transfer(msgspec.Struct, eq=False):
     """One transfer; `kv_bytes` of it have been handed to the link."""
@@ -165,6 +168,12 @@ class Transfers:
             self._landed(transfer)
 
     def _landed(self, transfer: Transfer) -> None:
+        if self._segment_tokens is None:
+            self._received(transfer)
+        else:
+            self._queue.at(self._queue.now_ns + _HOST_NS, self._received, transfer)
+
+    def _received(self, transfer: Transfer) -> None:
         self._at(transfer.target, self._join, transfer)
 
     def _join(self, transfer: Transfer) -> None:

@@ -170,6 +170,11 @@ class WanPool:
         self._take(line)
         self._plan()
 
+    def crossing_s(self, size_bytes: int) -> float:
+        """How long a message outside the pool takes now, at an equal share of the line beside its flows."""
+        rate_bytes_s = self._shared_bytes_s
+        return size_bytes * (self._running + 1) / rate_bytes_s if rate_bytes_s > 0 else 0.0
+
     def sent(self) -> float:
         """Bytes that have left since the start."""
         self._pass_time()

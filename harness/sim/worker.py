@@ -66,6 +66,8 @@ class SimWorker:
         """When it hears and computes again, if it stands still."""
         self.away_ns = 0
         """One way of a message between the worker and the policy; the driver keeps it."""
+        self.inbox_ns = 0
+        """When the last of the long messages on their way will be here: none overtakes it."""
         self.computed_tokens = 0
         self.cached_tokens = 0
         self.external_tokens = 0

@@ -171,7 +171,7 @@ def test_workers_that_move_kv_between_steps_wait_for_the_step_under_way() -> Non
         assert busy.token_instants is not None
         steps = {t - 10_000_000 for t in busy.token_instants}  # as MD sees them, half a round trip earlier
         assert (landed[0] - 10_000_000 in steps) == (segment_tokens is not None)
-    assert 0 < ended[1024] - ended[None] < 2e6
+    assert 3e6 < ended[1024] - ended[None] < 5e6
 
 
 def test_a_worker_that_dies_costs_no_answer_while_another_is_up() -> None:
