@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_run import FakeRun
 
@@ -46,9 +47,10 @@ def test_the_injected_difference_is_found_where_it_is(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_false_alarms_and_finds_over_ten_seeds(runs: Path) -> None:
-    """The issue's figures: false 'significant' in at most 5 %, +10 % TTFT found in at least 9 of 10."""
+    """False 'significant' in at most 5 %; +10 % of the median TTFT found in at least 9 of 10."""
     spec = FakeRun(cells=("pdd",), sessions=40, turns=8, reps=3, rep_noise=0.01)
     false = tested = found = 0
+    injected = []
     for seed in range(10):
         a = replace(spec, seed=100 + seed).write(runs / f"a{seed}")
         same = replace(spec, seed=200 + seed).write(runs / f"same{seed}")
@@ -57,8 +59,11 @@ def test_false_alarms_and_finds_over_ten_seeds(runs: Path) -> None:
         (worse,) = Analysis.of_cells([(a, "pdd"), (slow, "pdd")]).comparisons
         false += sum(row.significant for row in equal.rows)
         tested += sum(row.verdict is not Verdict.UNDEFINED for row in equal.rows)
-        found += any(worse.row(key).verdict is Verdict.WORSE for key in ("ttft_mean", "ttft_p50"))
-    print(f"false {false} of {tested}; found {found} of 10")
+        median = worse.row("ttft_p50")
+        injected.append(median.change.relative)
+        found += median.verdict is Verdict.WORSE
+    print(f"false {false} of {tested}; found {found} of 10, {np.mean(injected):+.1%} on average")
+    assert np.mean(injected) < 0.11
     assert false <= 0.05 * tested
     assert found >= 9
 
