@@ -8,6 +8,13 @@ from __future__ import annotations
 
 import bisect
 import math
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Instants: TypeAlias = NDArray[np.int64]
+"""When tokens were made: int64[tokens], ns."""
 
 
 class DecodeClock:
@@ -66,18 +73,24 @@ class DecodeClock:
         """What is left of this epoch comes so much later."""
         self.begin(self._start_ns + pause_ns, self._first_s, self._growth_s)
 
-    def ends_ns(self, first: int, count: int) -> list[int]:
+    def ends_ns(self, first: int, count: int) -> Instants:
         """When steps first + 1 .. first + count (of all steps) ended; needs the log."""
         assert self._log is not None
-        log = self._log
+        log, last = self._log, first + count
         at = bisect.bisect_right(log, first, key=lambda epoch: epoch[0]) - 1
-        out: list[int] = []
-        for step in range(first + 1, first + count + 1):
-            while at + 1 < len(log) and log[at + 1][0] < step:
+        pieces: list[Instants] = []
+        step = first
+        while step < last:
+            while at + 1 < len(log) and log[at + 1][0] <= step:
                 at += 1
             base, start_ns, first_s, growth_s = log[at]
-            out.append(_end_ns(start_ns, first_s, growth_s, step - base))
-        return out
+            end = last if at + 1 == len(log) else min(last, log[at + 1][0])
+            k = np.arange(step - base + 1, end - base + 1, dtype=np.float64)
+            pieces.append(
+                start_ns + np.rint((k * first_s + growth_s * k * (k - 1) / 2) * 1e9).astype(np.int64)
+            )
+            step = end
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.zeros(0, np.int64)])
 
     def forget_before(self, step: int) -> None:
         """Epochs that ended before `step` will not be asked for again."""
@@ -85,7 +98,3 @@ class DecodeClock:
             return
         keep = max(0, bisect.bisect_right(self._log, step, key=lambda epoch: epoch[0]) - 1)
         del self._log[:keep]
-
-
-def _end_ns(start_ns: int, first_s: float, growth_s: float, k: int) -> int:
-    return start_ns + round((k * first_s + growth_s * k * (k - 1) / 2) * 1e9)

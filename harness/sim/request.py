@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from harness.policy.events import RequestId, WorkId
+from harness.sim.decode_clock import Instants
 from harness.sim.session import Session, Turn
 
 if TYPE_CHECKING:
@@ -40,9 +42,17 @@ class SimRequest(msgspec.Struct, eq=False):
     prefill_done_ns: int | None = None
     stall_ns: int = 0
     """Longest wait between two tokens around the switch from the relay to the main decoder."""
-    token_instants: list[int] | None = None
+    token_instants: list[Instants] | None = None
+    """Of the answer so far, a piece an event; None: not kept."""
     decoding: tuple[SimWorker, WorkId] | None = None
     """Where its tokens come from now, when that is a relay (its progress is asked for)."""
     works: dict[WorkId, SimWorker] = msgspec.field(default_factory=dict)
     relayed: bool = False
     settled: bool = False
+
+    def instants(self) -> Instants | None:
+        """When each token was made; None when that is not kept."""
+        pieces = self.token_instants
+        if pieces is None:
+            return None
+        return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)

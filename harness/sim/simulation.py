@@ -20,6 +20,7 @@ from harness.policy.journal import ID_BYTES
 from harness.policy.roles import Role, TransferPurpose
 from harness.sim.cell import SimCell, SimFault
 from harness.sim.clients import Clients, LiveSession, Load
+from harness.sim.decode_clock import Instants
 from harness.sim.event_queue import EventQueue
 from harness.sim.observer import Observer
 from harness.sim.request import SimRequest
@@ -72,9 +73,9 @@ class Simulation:
         self.clients: Final = Clients(self.queue, sessions, load, self._send, self._abandon)
         self._message_ns: Final = round(cell.message_s * 1e9)
         self._stepwise: Final = cell.segment_tokens is not None
-        self._pending: deque[tuple[ev.Event, list[int] | None]] = deque()
+        self._pending: deque[tuple[ev.Event, Instants | None]] = deque()
         self._handling = False
-        self._instants: list[int] | None = None
+        self._instants: Instants | None = None
         self._samples = 0
         self._held_back: set[ev.WorkId] = set()
         self._before: Final[dict[type, Callable[[Any], None]]] = {
@@ -235,23 +236,23 @@ class Simulation:
 
     # ------------------------------------------------------------------ events
 
-    def _told(self, worker: SimWorker, event: ev.Event, instants: list[int] | None) -> None:
+    def _told(self, worker: SimWorker, event: ev.Event, instants: Instants | None) -> None:
         """A worker says something; the policy hears it a message later."""
         delay_ns = worker.away_ns
         if not delay_ns:
             self._handle(event, instants)
             return
-        if instants:
-            instants = [t + delay_ns for t in instants]
+        if instants is not None:
+            instants = instants + delay_ns
         self.queue.at(self.queue.now_ns + delay_ns, self._heard, (event, instants))
 
-    def _heard(self, argument: tuple[ev.Event, list[int] | None]) -> None:
+    def _heard(self, argument: tuple[ev.Event, Instants | None]) -> None:
         self._handle(*argument)
 
     def _away_ns(self, worker: SimWorker, line: LineModel) -> int:
         return self._message_ns + (round(line.rtt_s / 2 * 1e9) if worker.cluster == "B" else 0)
 
-    def _handle(self, event: ev.Event, instants: list[int] | None) -> None:
+    def _handle(self, event: ev.Event, instants: Instants | None) -> None:
         """Tell the policy and do what it answers. Events that come of it at this instant wait their turn."""
         pending = self._pending
         if self._handling:
@@ -298,7 +299,7 @@ class Simulation:
         if request.pipeline in ("append", "colocated"):
             request.cached_tokens = event.held
 
-    def _step(self, event: ev.Event, instants: list[int] | None) -> None:
+    def _step(self, event: ev.Event, instants: Instants | None) -> None:
         self.policy_events += 1
         now_ns = self.queue.now_ns
         actions = self.policy.handle(now_ns, event)
@@ -434,10 +435,11 @@ class Simulation:
             return
         now_ns = self.queue.now_ns
         first_ns, last_ns = now_ns, now_ns
-        if self._instants:
-            first_ns, last_ns = self._instants[0], self._instants[-1]
+        instants = self._instants
+        if instants is not None and len(instants):
+            first_ns, last_ns = int(instants[0]), int(instants[-1])
             if request.token_instants is not None:
-                request.token_instants += self._instants
+                request.token_instants.append(instants)
         if request.first_token_ns is None:
             request.first_token_ns = first_ns
         if action.role is _RELAY_DECODE:

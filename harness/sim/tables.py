@@ -65,7 +65,7 @@ class TableObserver:
 
     def ended(self, request: SimRequest) -> None:
         self._count(request.status)
-        turn, sent_ns, instants = request.turn, request.arrived_ns, request.token_instants
+        turn, sent_ns, instants = request.turn, request.arrived_ns, request.instants()
         if not request.warmup and request.cached_tokens is not None:
             self.cached_tokens += request.cached_tokens
             self.expected_tokens += turn.expected_hit_tokens
@@ -90,7 +90,7 @@ class TableObserver:
                 "output_tokens": request.output_tokens,
                 "cached_tokens": request.cached_tokens,
                 "expected_cached_tokens": turn.expected_hit_tokens,
-                "token_offsets_ns": None if instants is None else [t - sent_ns for t in instants],
+                "token_offsets_ns": None if instants is None else instants - sent_ns,
                 "status": request.status,
                 "error": request.error,
                 "clock_source": _NAMES_DRIVER,

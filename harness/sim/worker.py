@@ -17,7 +17,7 @@ from harness.costs.deployment import Deployment, attention_pairs
 from harness.policy import events as ev
 from harness.policy.events import RequestId, WorkerName, WorkId
 from harness.policy.roles import Role
-from harness.sim.decode_clock import DecodeClock
+from harness.sim.decode_clock import DecodeClock, Instants
 from harness.sim.event_queue import EventQueue
 from harness.sim.fabric import FabricPort
 from harness.sim.sequence import Compute, DecodeJob, Opening, Sequence
@@ -29,7 +29,7 @@ _RESERVE_STEPS: Final = 64
 _ALONE_TOKENS: Final = 512
 """Without filling, a chunk above this size shares its step with no other prompt."""
 
-Tell = Callable[["SimWorker", ev.Event, list[int] | None], None]
+Tell = Callable[["SimWorker", ev.Event, Instants | None], None]
 
 
 class SimWorker:
@@ -84,7 +84,7 @@ class SimWorker:
         self._token_instants = token_instants
         self._clock = DecodeClock(log=token_instants)
         self._open_count = 0
-        self._outbox: list[tuple[ev.Event, list[int] | None]] = []
+        self._outbox: list[tuple[ev.Event, Instants | None]] = []
         self._openings: deque[Opening] = deque()
         self._behind: list[Opening] = []
         """Openings that wait for KV of an earlier turn of their session, which is on its way."""
@@ -216,7 +216,7 @@ class SimWorker:
             self._kick()
         self._flush()
 
-    def progress(self, work: WorkId, now_ns: int) -> tuple[ev.TokensDecoded, list[int] | None] | None:
+    def progress(self, work: WorkId, now_ns: int) -> tuple[ev.TokensDecoded, Instants | None] | None:
         """Tokens made by `now_ns` and not told yet, but for the last of the answer (that comes by itself)."""
         job = self._jobs.get(work)
         if job is None:
@@ -604,7 +604,7 @@ class SimWorker:
 
     def _tokens(
         self, job: DecodeJob, made: int, finish: str | None
-    ) -> tuple[ev.TokensDecoded, list[int] | None]:
+    ) -> tuple[ev.TokensDecoded, Instants | None]:
         new = made - job.reported
         instants = self._clock.ends_ns(job.base + job.reported, new) if self._token_instants else None
         event = ev.TokensDecoded(job.sequence.request, job.work, job.first + job.reported, new, finish)

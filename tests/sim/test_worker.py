@@ -8,6 +8,7 @@ import pytest
 
 from harness.policy import events as ev
 from harness.policy.roles import Role
+from harness.sim.decode_clock import Instants
 from harness.sim.event_queue import EventQueue
 from harness.sim.session import PlainSession
 from harness.sim.worker import SimWorker
@@ -38,12 +39,12 @@ class Bench:
             token_instants=True,
         )
 
-    def _tell(self, _: SimWorker, event: ev.Event, instants: list[int] | None) -> None:
+    def _tell(self, _: SimWorker, event: ev.Event, instants: Instants | None) -> None:
         self.told.append((self.queue.now_ns / 1e9, event))
         if isinstance(event, ev.TokensDecoded):
             assert instants is not None
             assert len(instants) == event.count
-            self.instants.setdefault(event.work, []).extend(instants)
+            self.instants.setdefault(event.work, []).extend(instants.tolist())
 
     def decoding(self, at_s: float, work: int, context: int, tokens: int) -> None:
         """A sequence whose KV is there at `at_s`, and which decodes from then on."""
