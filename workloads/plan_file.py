@@ -5,15 +5,17 @@ Records carry the hash of their session id in front, so a shard skips the others
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import struct
 from pathlib import Path
-from typing import Final
+from types import GenericAlias
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
 from workloads.errors import TraceError
-from workloads.replay_plan import Piece, PlanHeader, ReplayPlan, ReplaySession, ReplayTurn
+from workloads.replay_plan import PlanHeader, ReplayPlan, ReplaySession, ReplayTurn
 from workloads.spelling import Spelling
 
 _MAGIC: Final = b"PDDPLAN1"
@@ -21,30 +23,23 @@ _LENGTH: Final = struct.Struct("<I")
 _RECORD: Final = struct.Struct("<QI")  # hash of the session id, length
 
 
-class _Turn(msgspec.Struct, frozen=True, array_like=True):
-    turn: int
-    after: tuple[int, ...]
-    delay_ns: int
-    arrival_ns: int | None
-    base: int | None
-    kept_tokens: int
-    keeps_answer: bool
-    base_output_tokens: int
-    new_tokens: int
-    output_tokens: int
-    expected_hit_tokens: int
-    tenant: str | None
-    priority: int
-    skip_tokens: int
-    pieces: tuple[Piece, ...]
-
-
-class _Session(msgspec.Struct, frozen=True, array_like=True):
-    session_id: str
-    start_ns: int
-    shared_prefix: tuple[str, int] | None
-    turns: tuple[_Turn, ...]
-
+# As in workloads.replay_plan, but for the spelling, which the header tells once.
+_TYPES: Final = get_type_hints(ReplayTurn)
+_STORED: Final = [field.name for field in dataclasses.fields(ReplayTurn) if field.name != "spelling"]
+_Turn: Final = msgspec.defstruct(
+    "_Turn", [(name, _TYPES[name]) for name in _STORED], frozen=True, array_like=True
+)
+_Session: Final = msgspec.defstruct(
+    "_Session",
+    [
+        ("session_id", str),
+        ("start_ns", int),
+        ("shared_prefix", tuple[str, int] | None),
+        ("turns", GenericAlias(tuple, (_Turn, ...))),
+    ],
+    frozen=True,
+    array_like=True,
+)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADER: Final = msgspec.msgpack.Decoder(PlanHeader)
@@ -62,9 +57,7 @@ def write_plan(plan: ReplayPlan, path: Path | str) -> None:
         header = _ENCODER.encode(plan.header)
         out.write(_MAGIC + _LENGTH.pack(len(header)) + header)
         for session in plan.sessions:
-            turns = tuple(
-                _Turn(*(getattr(t, name) for name in _Turn.__struct_fields__)) for t in session.turns
-            )
+            turns = tuple(_Turn(*(getattr(t, name) for name in _STORED)) for t in session.turns)
             record = _ENCODER.encode(
                 _Session(session.session_id, session.start_ns, session.shared_prefix, turns)
             )
@@ -106,28 +99,8 @@ def _decoded(data: memoryview, shard: int, shards: int) -> ReplayPlan:
     return ReplayPlan(header, tuple(sessions))
 
 
-def _session(s: _Session, spelling: Spelling) -> ReplaySession:
-    turns = tuple(
-        ReplayTurn(
-            turn=t.turn,
-            after=t.after,
-            delay_ns=t.delay_ns,
-            arrival_ns=t.arrival_ns,
-            base=t.base,
-            kept_tokens=t.kept_tokens,
-            keeps_answer=t.keeps_answer,
-            base_output_tokens=t.base_output_tokens,
-            new_tokens=t.new_tokens,
-            output_tokens=t.output_tokens,
-            expected_hit_tokens=t.expected_hit_tokens,
-            tenant=t.tenant,
-            priority=t.priority,
-            skip_tokens=t.skip_tokens,
-            pieces=t.pieces,
-            spelling=spelling,
-        )
-        for t in s.turns
-    )
+def _session(s: Any, spelling: Spelling) -> ReplaySession:
+    turns = tuple(ReplayTurn(**msgspec.structs.asdict(t), spelling=spelling) for t in s.turns)
     return ReplaySession(s.session_id, s.start_ns, turns, s.shared_prefix)
 
 
