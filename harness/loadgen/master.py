@@ -255,7 +255,9 @@ class _Master:
         write_assessment(merged, folder / f"{MERGED}.json")
         elsewhere = {shard.folder for shard in shards if shard.folder} - {str(self._job.run_dir)}
         if elsewhere:
-            self._announcer.say(Warned(f"records of workers lie in {', '.join(sorted(elsewhere))}"))
+            folders = ", ".join(sorted(elsewhere))
+            told = f"records of workers lie in {folders}: copy them into {self._job.run_dir}"
+            self._announcer.say(Warned(told))
         self._announcer.say(
             Finished(
                 str(folder / f"{MERGED}.json"),

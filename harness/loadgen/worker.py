@@ -89,9 +89,16 @@ class Worker:
         self._environment.stats = RequestStats(use_response_times_cache=False)
         try:
             with gevent.Timeout(join_s):
-                self._runner: JoiningRunner = JoiningRunner(self._environment, host, port, listeners)
+                JoiningRunner(self._environment, host, port, listeners)
         except (gevent.Timeout, ConnectionError):
             raise WorkerError(f"no master answered at {host}:{port} within {join_s:g} s") from None
+
+    @property
+    def _runner(self) -> JoiningRunner:
+        """The environment has it before it joins: the master may ask for the clock within the handshake."""
+        runner = self._environment.runner
+        assert isinstance(runner, JoiningRunner)
+        return runner
 
     def serve(self) -> tuple[Assessment, Path]:
         """Do the master's bidding to the end. Raises WorkerError or JobError; the master is told."""
