@@ -81,7 +81,7 @@ def _failures(record: CellRecord, run: Run) -> list[str]:
     counts = Counter(table["status"].cast(pa.string()).to_pylist())
     total = counts.total()
     if total == 0:
-        return ["no request was recorded"]
+        return ["no request was recorded in the run's folder"]
     reasons = []
     failed = counts["error"] + counts["timeout"]
     if failed > _ERROR_SHARE_BOUND * total:
