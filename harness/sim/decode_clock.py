@@ -77,24 +77,25 @@ class DecodeClock:
         """When steps first + 1 .. first + count (of all steps) ended; needs the log."""
         assert self._log is not None
         log, last = self._log, first + count
-        at = bisect.bisect_right(log, first, key=lambda epoch: epoch[0]) - 1
-        pieces: list[Instants] = []
-        step = first
-        while step < last:
-            while at + 1 < len(log) and log[at + 1][0] <= step:
-                at += 1
-            base, start_ns, first_s, growth_s = log[at]
-            end = last if at + 1 == len(log) else min(last, log[at + 1][0])
-            k = np.arange(step - base + 1, end - base + 1, dtype=np.float64)
-            pieces.append(
-                start_ns + np.rint((k * first_s + growth_s * k * (k - 1) / 2) * 1e9).astype(np.int64)
-            )
-            step = end
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.zeros(0, np.int64)])
+        begin = bisect.bisect_right(log, first, key=_base) - 1
+        end = bisect.bisect_left(log, last, key=_base)
+        epochs = log[begin : max(end, begin + 1)]
+        steps = np.arange(first + 1, last + 1)
+        bases = np.array([epoch[0] for epoch in epochs])
+        of = np.searchsorted(bases, steps, side="left") - 1
+        k = (steps - bases[of]).astype(np.float64)
+        ends: Instants = np.array([epoch[1] for epoch in epochs], np.int64)[of]
+        first_s, growth_s = np.array([epoch[2:] for epoch in epochs]).T[:, of]
+        ends += np.rint((k * first_s + growth_s * k * (k - 1) / 2) * 1e9).astype(np.int64)
+        return ends
 
     def forget_before(self, step: int) -> None:
         """Epochs that ended before `step` will not be asked for again."""
         if self._log is None or len(self._log) < 256:
             return
-        keep = max(0, bisect.bisect_right(self._log, step, key=lambda epoch: epoch[0]) - 1)
+        keep = max(0, bisect.bisect_right(self._log, step, key=_base) - 1)
         del self._log[:keep]
+
+
+def _base(epoch: tuple[int, int, float, float]) -> int:
+    return epoch[0]
