@@ -114,7 +114,7 @@ class _Measured:
     statistic: AnyStatistic
     sample: Sample | None
     values: Floats | None = None
-    """Of each request, NaN where undefined; of the first statistic of such a metric only."""
+    """Of each request, NaN where undefined: with the first statistic of what is set in relation by pairs."""
 
 
 def figures(sides: Sides, *, seed: int = 0, draws: int = DRAWS) -> list[list[Figure]]:
@@ -189,9 +189,10 @@ def _measure(side: Side, known: AnyMetric, drawn: Draws, *, with_failures: bool)
     match known:
         case PerRequest():
             values = known.values(frame)
+            kept = values.copy() if known.headline and drawn.paired else None
             sample = Sample.of(values, frame.groups, frame.reps)
             first, *others = _distribution(known, sample, groups, drawn, "")
-            yield replace(first, values=values)
+            yield replace(first, values=kept)
             yield from others
             if with_failures and known.name in _FAILURE_METRICS:
                 failing = known.sample_with_failures(frame)
@@ -252,7 +253,7 @@ def _effect(
         return None
     p, delta = mann_whitney(joined, draws)
     paired = None
-    if ratio is not None and ours.values is not None and theirs.values is not None and known.headline:
+    if ratio is not None and ours.values is not None and theirs.values is not None:
         paired = ratio.of(ours.values, theirs.values, draws.bootstrap)
     return Effect(known.name, delta, p, p, paired)
 

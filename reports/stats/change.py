@@ -113,7 +113,7 @@ def _permutation_p(
     else:
         assert joined is not None
         as_base = as_other = Quantile(joined, base.q)
-    permuted = as_other.weighted(1 - draws.relabelled) - as_base.weighted(draws.relabelled)
+    permuted = as_other.weighted(draws.relabelled_other) - as_base.weighted(draws.relabelled)
     permuted = np.nan_to_num(permuted, nan=0.0, posinf=math.inf, neginf=-math.inf)
     # A hair's breadth of tolerance: sums in another order must not count as smaller.
     extreme = np.abs(permuted) >= abs(seen) * (1 - 1e-6)

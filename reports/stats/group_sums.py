@@ -12,8 +12,6 @@ _BLOCK: Final = 1 << 16
 
 def group_sums(places: npt.NDArray[Any], values: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
     """Entry i: the sum of the `values` whose place is i, of `count` places."""
-    if count > _BLOCK:
-        return np.asarray(np.bincount(places, values, count), np.float64)
     found = np.zeros(count)
     for start in range(0, len(values), _BLOCK):
         block = slice(start, start + _BLOCK)

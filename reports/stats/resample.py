@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Weights = npt.NDArray[np.float32]
+Weights = npt.NDArray[np.float64]
 
 DRAWS: Final = 1000
 
@@ -23,7 +23,7 @@ class Draws:
 
     `bootstrap[b, g]`: how often cluster g of the base was drawn; `other_bootstrap` for the other side
     (the same array when paired). `relabelled[b, g]`: 1 where cluster g (base clusters first, then the
-    other's, from `groups` on) counts as base in permutation b.
+    other's, from `groups` on) counts as base in permutation b; `relabelled_other`: the reverse.
     """
 
     groups: int
@@ -31,6 +31,7 @@ class Draws:
     bootstrap: Weights
     other_bootstrap: Weights
     relabelled: Weights
+    relabelled_other: Weights
 
 
 def draw(
@@ -42,18 +43,18 @@ def draw(
     bootstrap = _multinomial(rng, base | other if paired else base, draws)
     other_bootstrap = bootstrap if paired else _multinomial(rng, other, draws)
     if paired:
-        keep = (rng.random((draws, groups)) < 0.5).astype(np.float32)
+        keep = (rng.random((draws, groups)) < 0.5).astype(np.float64)
         relabelled = np.concatenate([keep, 1 - keep], axis=1)
     else:
         present = np.flatnonzero(np.concatenate([base, other]))
         order = rng.permuted(np.tile(np.arange(len(present)), (draws, 1)), axis=1)
-        relabelled = np.zeros((draws, 2 * groups), np.float32)
+        relabelled = np.zeros((draws, 2 * groups))
         relabelled[:, present] = order < int(base.sum())
-    return Draws(groups, paired, bootstrap, other_bootstrap, relabelled)
+    return Draws(groups, paired, bootstrap, other_bootstrap, relabelled, 1 - relabelled)
 
 
 def _multinomial(rng: np.random.Generator, present: npt.NDArray[np.bool_], draws: int) -> Weights:
-    weights = np.zeros((draws, len(present)), np.float32)
+    weights = np.zeros((draws, len(present)))
     where = np.flatnonzero(present)
     if len(where):
         weights[:, where] = rng.multinomial(len(where), np.full(len(where), 1 / len(where)), draws)

@@ -7,6 +7,7 @@ for +inf, never interpolated between a fast and a failed request.
 from __future__ import annotations
 
 import math
+import threading
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -66,9 +67,10 @@ class Sample(Sorted):
 
     @classmethod
     def of(cls, values: Floats, groups: Groups, reps: npt.NDArray[np.int16]) -> Self:
-        """Sort; NaN (undefined) is left out."""
+        """Sort; NaN (undefined) is left out. `values` is sorted in place where nothing has to be left out."""
         known = ~np.isnan(values)
-        values, groups, reps = values[known], groups[known], reps[known]
+        if not known.all():
+            values, groups, reps = values[known], groups[known], reps[known]
         by_rep: tuple[Sorted, ...] = ()
         if (several := np.unique(reps)).size > 1:
             by_rep = tuple(Sorted(np.sort(values[reps == rep]), None) for rep in several)
@@ -96,7 +98,7 @@ class Sample(Sorted):
         order = np.argsort(values, kind="stable")
         return Sample(values[order], places[order], np.concatenate([self.counts, other.counts])[order])
 
-    def weighted_quantiles(self, weights: npt.NDArray[np.float32], q: float) -> Floats:
+    def weighted_quantiles(self, weights: Floats, q: float) -> Floats:
         """The quantile when each group counts `weights[b, group]` times, for every row b; NaN for no weight.
 
         Only the ranks that any row can reach are looked at: a window around q of several standard
@@ -109,7 +111,8 @@ class Sample(Sorted):
         size = self.size
         off = self._below(self.place(q * size) + 1, groups) - q * per_group
         mean = float(weights.mean()) or 1.0
-        spread = float(weights.std()) / mean * math.sqrt(float((off**2).sum()))
+        squares = float(np.vdot(weights, weights)) / max(weights.size, 1)
+        spread = math.sqrt(max(squares / mean**2 - 1.0, 0.0)) * math.sqrt(float((off**2).sum()))
         reach = 6.0 * spread + 8.0
         while True:
             low = self.place(max(q * size - reach, 0.0))
@@ -120,9 +123,7 @@ class Sample(Sorted):
                 return found
             reach *= 2.0
 
-    def _within(
-        self, weights: npt.NDArray[np.float32], target: npt.NDArray[Any], low: int, high: int
-    ) -> Floats | None:
+    def _within(self, weights: Floats, target: npt.NDArray[Any], low: int, high: int) -> Floats | None:
         """Values at weighted rank `target`, None when one lies outside entries [low, high)."""
         groups = weights.shape[1]
         need = target - weights @ self._below(low, groups)
@@ -135,8 +136,7 @@ class Sample(Sorted):
         )
         seen = None if self.counts is None else self.counts[low:high]
         table = np.bincount(cells, seen, groups * len(starts)).reshape(groups, -1)
-        # float32 counts exactly up to 2^24; windows with more in a group are looked up by pieces anyway.
-        reached = weights @ np.cumsum(table, axis=1).astype(np.float32)
+        reached = weights @ np.cumsum(table, axis=1).astype(np.float64)
         last = reached[:, -1]
         if high < len(self.values) and (need > last).any():
             return None
@@ -161,6 +161,23 @@ class Sample(Sorted):
         return np.bincount(self.groups[start:end], seen, groups).astype(np.float64)
 
 
+class _Keys(threading.local):
+    """Room for the keys of one sort: memory that is used again costs far less than new one."""
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, np.int64)
+
+    def of(self, values: Floats) -> Ints:
+        if len(self._room) < len(values):
+            self._room = np.empty(len(values), np.int64)
+        keys = self._room[: len(values)]
+        keys[:] = values.view(np.int64)
+        return keys
+
+
+_KEYS: Final = _Keys()
+
+
 def _sort(values: Floats, groups: Groups) -> npt.NDArray[np.int16]:
     """Sort in place, and return the group of each.
 
@@ -168,7 +185,7 @@ def _sort(values: Floats, groups: Groups) -> npt.NDArray[np.int16]:
     keys that order as the values do, and the values by themselves. Of values equal to 13 digits (2^-43), the
     groups may change places.
     """
-    keys = values.view(np.int64).copy()
+    keys = _KEYS.of(values)
     negative = keys < 0
     if negative.any():
         keys[negative] ^= np.int64((1 << 63) - 1)  # the larger, the lower

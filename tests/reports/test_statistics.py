@@ -19,7 +19,7 @@ BOTH = np.ones(40, bool)
 
 
 def sample(values: list[float] | np.ndarray, groups: object = None, reps: object = None) -> Sample:
-    values = np.asarray(values, float)
+    values = np.array(values, float)
     groups = np.arange(len(values)) if groups is None else groups
     reps = np.zeros(len(values)) if reps is None else reps
     return Sample.of(values, np.asarray(groups, np.int32), np.asarray(reps, np.int16))
