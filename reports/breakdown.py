@@ -12,9 +12,10 @@ import numpy as np
 from reports.columns import Codes
 from reports.errors import ReportError
 from reports.frame import Frame
-from reports.metric import PerRequest, Share, quantile
+from reports.metric import QUANTILES, PerRequest, Share
 from reports.metric_table import metric
 from reports.recovery import fault_phase
+from reports.stats.sample import Sorted
 
 Grouping = Callable[[Frame], tuple[Codes, list[str]]]
 
@@ -97,11 +98,15 @@ def breakdown(frame: Frame, by: str) -> list[Group]:
 
 def _figures(frame: Frame) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
+    ordered: dict[str, Sorted] = {}
     for key in FIGURES:
         name, _, statistic = key.rpartition("_")
-        known = metric(name) if statistic in {"p50", "p90", "p99"} else metric(key)
+        known = metric(name) if statistic in QUANTILES else metric(key)
         if isinstance(known, PerRequest):
-            found[key] = quantile(known.sample(frame), statistic).point()
+            if name not in ordered:
+                values = known.values(frame)
+                ordered[name] = Sorted(np.sort(values[~np.isnan(values)]), None)
+            found[key] = ordered[name].quantile(QUANTILES[statistic])
         elif isinstance(known, Share):
             ratio = known.statistic(frame)
             found[key] = None if ratio is None else ratio.point()
