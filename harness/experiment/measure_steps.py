@@ -1,9 +1,11 @@
 """Step times of an engine on this machine, as coefficients for the simulator.
 
     python -m harness.experiment.measure_steps --engine llamacpp --model tiny -o measured.toml
+    python -m harness.experiment.measure_steps --run RUN -o measured.toml
 
 Prompts of several lengths are computed in one step each, and batches of several sizes decoded over several
-contexts; the coefficients are least squares over the medians. Then `[sim] measured = "measured.toml"`.
+contexts; the coefficients are least squares over the medians; or a live run's own counters are taken, as they
+are under its load (`harness.experiment.observed_steps`). Then `[sim] measured = "measured.toml"`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from harness.costs.deployment import attention_pairs
 from harness.costs.measured import Measured
 from harness.costs.quantity import Basis, Quantity
 from harness.engine import Decode, Engine, EngineError, EngineOptions, Extended
+from harness.experiment.observed_steps import observed
+from reports.run import Run
 
 _PROMPTS: Final = (64, 128, 256, 512)
 _PASTS: Final = (0, 512, 1024)
@@ -164,21 +168,36 @@ def plain(measured: Measured) -> Iterator[tuple[str, Any]]:
 @click.option("--model", default="tiny", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--repetitions", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option(
+    "--run",
+    "run_dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Take the counters of this live run instead of an engine alone.",
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True)
-def main(engine_name: str, model: str, threads: int, repetitions: int, output: Path) -> None:
+def main(
+    engine_name: str, model: str, threads: int, repetitions: int, run_dir: Path | None, output: Path
+) -> None:
     """Measure step times and write them as coefficients for `[sim] measured`."""
+    if run_dir is not None:
+        found = observed(Run.open(run_dir))
+    else:
+        found = _alone(engine_name, model, threads, repetitions)
+    output.write_text(tomli_w.dumps(dict(plain(found))), encoding="utf-8")
+    click.echo(f"{output}: {found.linear_s_per_token.source}")
+
+
+def _alone(engine_name: str, model: str, threads: int, repetitions: int) -> Measured:
     options = EngineOptions(
         model=model, max_sequences=32, max_context_tokens=2048, batch_tokens=512, threads=threads
     )
     engine = load_engine(engine_name, options)
     try:
-        found = measure(
+        return measure(
             engine, repetitions=repetitions, batch_tokens=options.batch_tokens, name=f"{engine_name} {model}"
         )
     finally:
         engine.shutdown()
-    output.write_text(tomli_w.dumps(dict(plain(found))), encoding="utf-8")
-    click.echo(f"{output}: {found.linear_s_per_token.source}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import sys
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +104,45 @@ def test_ray_is_asked_for_by_name_where_it_is_missing() -> None:
         pytest.skip("ray is installed here: nothing is missing")
     with pytest.raises(ExecutorError, match="ray is not installed"):
         RayCluster()
+
+
+class FakeRay:
+    """As strict as Ray is: it takes plain functions only, and passes what was put by reference."""
+
+    def __init__(self) -> None:
+        self.store: list[object] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def put(self, value: object) -> tuple[str, int]:
+        self.store.append(value)
+        return ("ref", len(self.store) - 1)
+
+    def remote(self, **_: object) -> object:
+        def decorate(function: object) -> object:
+            if not inspect.isfunction(function):
+                raise TypeError("The @ray.remote decorator must be applied to either a function or a class.")
+            return SimpleNamespace(remote=lambda *args: self.put(function(*map(self.get, args))))
+
+        return decorate
+
+    def get(self, reference: object) -> object:
+        return self.store[reference[1]] if isinstance(reference, tuple) else reference
+
+    def wait(self, pending: list[object], num_returns: int) -> tuple[list[object], list[object]]:
+        return pending[-num_returns:], pending[:-num_returns]
+
+
+def test_a_ray_cluster_evaluates_every_item_and_tells_which_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay())
+    found = dict(RayCluster().map(partial(pow, 2), [3, 5, 8]))
+    assert found == {0: 8, 1: 32, 2: 256}
+
+
+def test_a_cluster_that_meets_the_slo_at_no_rate_is_not_on_the_front() -> None:
+    made = [Evaluation(candidate(), 0.0, 1.0), Evaluation(candidate(prefill_workers=2), 5.0, 9.0)]
+    assert [e.rate for e in pareto(made)] == [5.0]
 
 
 def test_a_shifted_hit_changes_what_prefill_computes() -> None:

@@ -74,6 +74,6 @@ def pareto(evaluations: list[Evaluation]) -> list[Evaluation]:
     """Those that no other beats in both cost and rate, cheapest first."""
     front: list[Evaluation] = []
     for evaluation in sorted(evaluations, key=lambda e: (e.cost, -e.rate)):
-        if not front or evaluation.rate > front[-1].rate:
+        if evaluation.rate > (front[-1].rate if front else 0.0):
             front.append(evaluation)
     return front

@@ -38,6 +38,10 @@ class Processes:
                 yield futures[future], future.result()
 
 
+def _apply(function: Callable[[_In], _Out], item: _In) -> _Out:
+    return function(item)
+
+
 class RayCluster:
     """A Ray cluster: the one that RAY_ADDRESS names, else one of this machine."""
 
@@ -53,8 +57,9 @@ class RayCluster:
             ray.init(log_to_driver=False)
 
     def map(self, function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[tuple[int, _Out]]:
-        remote = self._ray.remote(num_cpus=1)(function)
-        pending = {remote.remote(item): i for i, item in enumerate(items)}
+        remote = self._ray.remote(num_cpus=1)(_apply)  # it takes functions, not partials
+        shared = self._ray.put(function)
+        pending = {remote.remote(shared, item): i for i, item in enumerate(items)}
         while pending:
             done, _ = self._ray.wait(list(pending), num_returns=1)
             yield pending.pop(done[0]), self._ray.get(done[0])
