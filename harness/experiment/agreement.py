@@ -96,7 +96,10 @@ def _line(found: CellAgreement) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def main(live: Path, simulated: Path, as_json: bool) -> None:
     """Hold a simulated run against the live run of the same experiment."""
-    found = agreement(Run.open(live), Run.open(simulated))
+    try:
+        found = agreement(Run.open(live), Run.open(simulated))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     if as_json:
         click.echo(json.dumps([_line(cell) for cell in found], indent=2))
         return

@@ -179,10 +179,13 @@ def main(
     engine_name: str, model: str, threads: int, repetitions: int, run_dir: Path | None, output: Path
 ) -> None:
     """Measure step times and write them as coefficients for `[sim] measured`."""
-    if run_dir is not None:
-        found = observed(Run.open(run_dir))
-    else:
+    if run_dir is None:
         found = _alone(engine_name, model, threads, repetitions)
+    else:
+        try:
+            found = observed(Run.open(run_dir))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
     output.write_text(tomli_w.dumps(dict(plain(found))), encoding="utf-8")
     click.echo(f"{output}: {found.linear_s_per_token.source}")
 

@@ -67,8 +67,9 @@ def observed(run: Run) -> Measured:
 def _fit(rows: NDArray[np.float64], times_s: NDArray[np.float64]) -> tuple[float, float, float, float]:
     from scipy.optimize import nnls  # noqa: PLC0415 - slow to load
 
-    scale = rows.max(axis=0)
+    weighted = rows / times_s[:, None]  # relative errors count, or the longest intervals decide alone
+    scale = weighted.max(axis=0)
     scale[scale == 0] = 1.0
-    found = nnls(rows / scale, times_s)[0] / scale
+    found = nnls(weighted / scale, np.ones(len(times_s)))[0] / scale
     error = float(np.median(np.abs(rows @ found / times_s - 1)))
     return float(found[0]), float(found[1]), float(found[2]), error
