@@ -77,30 +77,29 @@ class PlainTcp:
 class Hand:
     """A router's end of one worker's control connection."""
 
-    def __init__(self, child: Child, port: int, connection: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, child: Child, port: int) -> None:
         self._child = child
-        self._connection = connection
+        self._connection: aiohttp.ClientWebSocketResponse
         self.url = f"http://127.0.0.1:{port}"
         self.info: EngineInfo
 
     @classmethod
-    async def start(
-        cls, session: aiohttp.ClientSession, folder: Path, process: WorkerProcess, secret: str
-    ) -> Hand:
+    async def start(cls, folder: Path, process: WorkerProcess) -> Hand:
         name = process.worker.name
         command = [sys.executable, "-m", "harness.experiment.processes.worker"]
         config = msgspec.json.encode(process)
         child = await Child.start(name, command, log=folder / f"{name}.log", config=config)
-        port = (await child.ready(_START_S))["port"]
-        connection = await session.ws_connect(
-            f"http://127.0.0.1:{port}/control", headers={msg.SECRET_HEADER: secret}, max_msg_size=1 << 26
+        return cls(child, (await child.ready(_START_S))["port"])
+
+    async def connect(self, session: aiohttp.ClientSession, secret: str) -> None:
+        headers = {msg.SECRET_HEADER: secret}
+        self._connection = await session.ws_connect(
+            f"{self.url}/control", headers=headers, max_msg_size=1 << 26
         )
-        hand = cls(child, port, connection)
-        await connection.send_bytes(msg.encode(msg.Hello(None, None)))
-        welcome, _ = msg.decode((await connection.receive()).data)
+        await self._connection.send_bytes(msg.encode(msg.Hello(None, None)))
+        welcome, _ = msg.decode((await self._connection.receive()).data)
         assert isinstance(welcome, msg.Welcome), welcome
-        hand.info = welcome.info
-        return hand
+        self.info = welcome.info
 
     async def tell(self, command: msg.Command, ids: list[int] | None = None) -> None:
         await self._connection.send_bytes(msg.encode(command, pack_ids(ids or [])))
@@ -169,16 +168,19 @@ async def measure(
     secret = secrets.token_urlsafe(16)
     with tempfile.TemporaryDirectory() as folder:
         async with aiohttp.ClientSession() as session:
-            pairs = {}
+            started: dict[str, list[Hand]] = {}
             for transport in transports:
-                hands = []
                 for name in ("p", "md"):
-                    worker = WorkerConfig(
-                        f"{name}-{transport}", "127.0.0.1", 0, secret, segment_tokens=segment
-                    )
-                    process = WorkerProcess(engine, options, worker, transport)
-                    hands.append(await Hand.start(session, Path(folder), process, secret))
-                pairs[transport] = Pair(*hands, tokens)
+                    worker = f"{name}-{transport}"
+                    config = WorkerConfig(worker, "127.0.0.1", 0, secret, segment_tokens=segment)
+                    process = WorkerProcess(engine, options, config, transport)
+                    started.setdefault(transport, []).append(await Hand.start(Path(folder), process))
+            pairs = {}
+            for transport, (p, md) in started.items():
+                # Only now: a worker drops a router that answers no ping, and vLLM takes long to start.
+                await p.connect(session, secret)
+                await md.connect(session, secret)
+                pairs[transport] = Pair(p, md, tokens)
                 await pairs[transport].prefill()
                 await pairs[transport].transfer_s()  # connections, first touches
             plain = PlainTcp()
