@@ -110,9 +110,7 @@ class CellRun:
             router_port = await self._start_router(stack, link, addresses, profile)
             self._progress.step("preparing the trace")
             first = next(iter(self.record.engines.values()))
-            plan, self.record.plan = await asyncio.to_thread(
-                self._shelf.plan, self._cell, self._rep, first
-            )
+            plan, self.record.plan = await asyncio.to_thread(self._shelf.plan, self._cell, self._rep, first)
             await self._load_and_watch(link, router_port, plan)
             self._note_deaths()
         self.record.ended_ns = self._now_ns()
