@@ -1,5 +1,6 @@
 """What a metric is. Each metric is one file of reports/metrics: its formula in the module's docstring,
-and one of these as METRIC."""
+and one of these as METRIC. Formulas are asked block by block of rows: what they say of a row may depend on
+that row alone."""
 
 from __future__ import annotations
 
