@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from reports.columns import Columns
+from reports.frame import Frame
+from reports.metrics.wan_kv_bytes import METRIC
 from reports.run import Run
 from reports.runinfo import RunState
 from reports.validity import judge
@@ -75,6 +79,7 @@ def test_the_record_says_that_nothing_was_transferred(tmp_path: Path) -> None:
     handoffs = found.table("handoffs").to_pylist()
     assert any(row["relay_tokens"] for row in handoffs)
     assert {row["main_kv_bytes"] for row in handoffs} == {None}
+    assert np.isnan(METRIC.terms(Frame(Columns(found, "pdd"), slo={}, windows_s={}))[0]).all()
     assert {row["cached_tokens"] for row in found.table("requests").to_pylist()} == {None}
 
 
