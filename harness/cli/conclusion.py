@@ -44,10 +44,20 @@ def conclude(info: RunInfo, run_dir: Path, console: Console, *, as_json: bool, n
         body = {
             "run": str(run_dir),
             "state": info.state,
-            "validity": info.validity,
+            "validity": _verdict(info),
             "report": str(html) if reported else None,
         }
         click.echo(msgspec.json.encode(body))
     if info.state is RunState.INTERRUPTED:
         sys.exit(130)
     sys.exit(0 if info.validity.valid else 3)
+
+
+def _verdict(info: RunInfo) -> dict[str, object]:
+    """The run's own reasons, and those of each repetition."""
+    of_reps = [f"{rep.cell} rep {rep.rep}: {reason}" for rep in info.reps for reason in rep.validity.reasons]
+    return {
+        "valid": info.validity.valid,
+        "reasons": [*info.validity.reasons, *of_reps],
+        "cautions": info.validity.cautions,
+    }
