@@ -16,7 +16,7 @@ from reports.run import Run
 from tests.sim.test_sim_command import simulate
 
 _EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "agreement.toml"
-_SHORT = {"load.limits.duration_s": 40, "workload.sessions": 12}
+_SHORT = {"load": {"limits": {"duration_s": 60}}, "workload": {"sessions": 16}}
 
 
 def test_a_run_agrees_with_itself(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_run_agrees_with_itself(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_virtual_time_agrees_with_live_workers(tmp_path: Path) -> None:
-    """About two minutes. On a machine too busy for the live run it says so and skips."""
+    """Two and a half minutes. On a machine too busy for the live run it says so and skips."""
     experiment = load_experiment(_EXPERIMENT, _SHORT)
     console = Console(quiet=True)
     asyncio.run(run_experiment(experiment, tmp_path / "live", console))
