@@ -36,6 +36,7 @@ class Frame:
         group_count: int = 1,
         rows: Rows | None = None,
         cost_per_hour: float | None = None,
+        has_wan: bool = True,
         parent: Frame | None = None,
         held: dict[tuple[str, str], Floats] | None = None,
     ) -> None:
@@ -45,6 +46,8 @@ class Frame:
         """Length of the measured window of each repetition."""
         self.window_s: Final = sum(windows_s.values())
         self.cost_per_hour: Final = cost_per_hour
+        self.has_wan: Final = has_wan
+        """Whether a WAN lies between the workers of the cell."""
         self.all_groups: Final = np.zeros(columns.rows, np.int32) if groups is None else groups
         self.group_count: Final = group_count
         self.rows: Final[Rows] = slice(0, columns.rows) if rows is None else rows
@@ -88,6 +91,7 @@ class Frame:
             groups=self.all_groups,
             group_count=self.group_count,
             cost_per_hour=self.cost_per_hour,
+            has_wan=self.has_wan,
         )
 
     def client(self, name: str) -> Floats:
@@ -172,6 +176,7 @@ class Frame:
             group_count=self.group_count,
             rows=rows,
             cost_per_hour=self.cost_per_hour,
+            has_wan=self.has_wan,
             parent=self,
             held=held,
         )

@@ -96,6 +96,7 @@ def open_sides(chosen: Sequence[tuple[Run, str]], columns: Sequence[Columns] | N
             group_count=groups,
             rows=keep,
             cost_per_hour=cell.cost_per_hour,
+            has_wan=cell.link is None or cell.link.driver != "none",
         )
         sides.append(Side(run, cell, cell.label or cell.name, frame, pair if keep is None else pair[keep]))
     return Sides(tuple(sides), paired, groups, tuple(cautions))

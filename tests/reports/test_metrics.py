@@ -127,6 +127,11 @@ def test_shares_and_rates_equal_the_rows(frame: Frame, rows: pd.DataFrame) -> No
         assert metric(name).statistic(frame).point() == pytest.approx(value), name
 
 
+def test_kv_that_stays_in_its_datacenter_does_not_cross_the_wan(frame: Frame) -> None:
+    local = Frame(frame.columns, slo=frame.slo, windows_s=frame.windows_s, has_wan=False)
+    assert metric("wan_kv_bytes").statistic(local).point() == 0.0
+
+
 def test_unreported_hits_are_null_not_zero(tmp_path: Path) -> None:
     run = FakeRun(cells=("pdd",), sessions=2, turns=2, reps=1).write(tmp_path / "run")
     rows = run.table("requests").drop_columns(["cell", "rep"]).to_pylist()
