@@ -112,10 +112,10 @@ def test_ctrl_c_while_the_cluster_starts_ends_the_run_and_every_process(tmp_path
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
     out, err = process.communicate(timeout=90)
-    # The second press may find the runner past its own handlers, in the interpreter's end.
+    # The second press may find the runner past its own handlers, in its last words or the interpreter's end.
     assert process.returncode in (130, -signal.SIGINT), err
     wait_gone(everyone)
-    if process.returncode == 130:
+    if presses == 1 or out:
         assert json.loads(out)["state"] == "interrupted"
     assert Run.open(run_dir(tmp_path)).info.state is RunState.INTERRUPTED
 
