@@ -106,12 +106,13 @@ def _table(analysis: Analysis, *, everything: bool, narrow: bool) -> Table:
 
 def _by_cell(analysis: Analysis) -> Table:
     """One row a cell: its values and, below, the changes against the base."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column("", no_wrap=True)
     places = {figure.key: index for index, figure in enumerate(analysis.figures[0])}
-    keys = [k for k in _SHORT if any(side[places[k]].estimate.value is not None for side in analysis.figures)]
+    # Unknown or nought everywhere, such as the share of errors, is not worth its width.
+    keys = [k for k in _SHORT if any(side[places[k]].estimate.value for side in analysis.figures)]
     for key in keys:
-        table.add_column(key.replace("_", "\n"), justify="right", vertical="bottom")
+        table.add_column(key.replace("_", "\n"), justify="right", min_width=6)
     for index, side in enumerate(analysis.sides):
         values = [_value(analysis.figures[index][places[key]]) for key in keys]
         if index:
