@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip
 VLLM := .venv-vllm
 
-.PHONY: quickstart test netem browser vllm test-vllm slow lock clean help
+.PHONY: quickstart test netem browser vllm test-vllm slow agreement lock clean help
 
 help:
 	@echo "make quickstart  run naive cross-DC against PDD on this machine and report (about 3 minutes)"
@@ -16,6 +16,7 @@ help:
 	@echo "make vllm        install vLLM for the CPU into .venv-vllm; then: .venv-vllm/bin/pddbench run experiments/vllm-modes.toml"
 	@echo "make test-vllm   the engine conformance suite, kill table and connector tests on vLLM"
 	@echo "make slow        statistical and large-scale checks"
+	@echo "make agreement   virtual time held against live workers, on a machine with nothing else to do"
 	@echo "make lock        pin the newest versions that pyproject.toml allows"
 
 quickstart: $(VENV)/.run
@@ -24,7 +25,7 @@ quickstart: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/tox
 
-netem browser slow: $(VENV)/.dev
+netem browser slow agreement: $(VENV)/.dev
 	$(BIN)/tox -e $@
 
 vllm: $(VLLM)/.ready

@@ -12,13 +12,14 @@ from adapters.links.kernel.guest_modules import load
 from adapters.links.kernel.syscalls import mount, power_off
 
 RESULT = "guest-result "
+SCRATCH = "/run"
 
 
 def run(arguments: list[str]) -> int:
     mount("proc", "/proc", "proc")
     mount("sys", "/sys", "sysfs")
-    # The host's files are there read-only.
-    mount("tmp", "/tmp", "tmpfs")
+    # The host's files are there read-only; not over /tmp, where the checkout may lie.
+    mount("tmp", SCRATCH, "tmpfs")
     load("drivers/net/veth")
     os.chdir(Path(__file__).parents[3])
     pytest = [
@@ -34,7 +35,7 @@ def run(arguments: list[str]) -> int:
         *arguments,
     ]
     return subprocess.run(
-        pytest, check=False, stdin=subprocess.DEVNULL, env=os.environ | {"HOME": "/tmp"}
+        pytest, check=False, stdin=subprocess.DEVNULL, env=os.environ | {"HOME": SCRATCH, "TMPDIR": SCRATCH}
     ).returncode
 
 
