@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from harness.faults.ledger import default_folder
 from reports.run import Run
 from reports.runinfo import RunState
+from tests.experiment.launch import run_command
 from tests.experiment.test_run import run_dir, wait_for_children, wait_for_rows, wait_gone
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -33,11 +33,6 @@ max_sequences = 32
 [load.limits]
 duration_s = {duration_s}
 drain_s = 20.0
-[load.bounds]
-lateness_p99_ms = 1e6
-loop_lag_p99_ms = 1e6
-cpu_share_p90 = 100.0
-merged_share = 1.0
 [link]
 driver = "relay"
 [[cells]]
@@ -47,11 +42,8 @@ mode = "xdc"
 
 
 def start(tmp_path: Path, duration_s: float) -> subprocess.Popen[str]:
-    experiment = tmp_path / "broken.toml"
-    experiment.write_text(EXPERIMENT.format(duration_s=duration_s))
-    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--json"]
-    command += ["--out", str(tmp_path / "runs")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = run_command(tmp_path, EXPERIMENT.format(duration_s=duration_s), "--json")
+    return subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def children_by(process: subprocess.Popen[str], fits: Callable[[str], bool]) -> list[psutil.Process]:
@@ -121,12 +113,10 @@ def test_ctrl_c_while_the_cluster_starts_ends_the_run_and_every_process(tmp_path
 
 
 def test_a_model_that_is_not_there_is_an_input_error_in_one_line(tmp_path: Path) -> None:
-    experiment = tmp_path / "nowhere.toml"
-    experiment.write_text(
-        EXPERIMENT.format(duration_s=5).replace("[cluster]", '[cluster]\nmodel = "nowhere.gguf"')
+    text = EXPERIMENT.format(duration_s=5).replace("[cluster]", '[cluster]\nmodel = "nowhere.gguf"')
+    done = subprocess.run(
+        run_command(tmp_path, text), capture_output=True, text=True, timeout=120, check=False
     )
-    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2, done.stderr
     said = done.stderr.strip().splitlines()[-1]
     assert "model file nowhere.gguf does not exist; known: 'tiny'" in said

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from reports.run import Run
+from tests.experiment.launch import run_command
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -23,11 +23,6 @@ hit_tolerance_points = 100.0
 [load.limits]
 duration_s = 14
 drain_s = 40.0
-[load.bounds]
-lateness_p99_ms = 1e6
-loop_lag_p99_ms = 1e6
-cpu_share_p90 = 100.0
-merged_share = 1.0
 [link]
 driver = "relay"
 [cluster]
@@ -50,19 +45,8 @@ at_s = 8.0
 
 
 def test_no_request_is_lost_to_a_partition_and_a_dead_main_worker(tmp_path: Path) -> None:
-    experiment = tmp_path / "faulty.toml"
-    experiment.write_text(EXPERIMENT)
-    command = [
-        sys.executable,
-        "-m",
-        "harness.cli",
-        "run",
-        str(experiment),
-        "--out",
-        str(tmp_path / "runs"),
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False)
+    started = run_command(tmp_path, EXPERIMENT, "--json")
+    done = subprocess.run(started, capture_output=True, text=True, timeout=220, check=False)
     assert done.returncode == 0, done.stderr
     run = Run.open(Path(json.loads(done.stdout)["run"]))
     requests = run.table(

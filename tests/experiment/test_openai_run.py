@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from reports.run import Run
 from reports.runinfo import RunState
 from reports.validity import judge
 from tests.engines.test_openai import Served
+from tests.experiment.launch import run_command
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -37,11 +37,6 @@ endpoints = {{ prefill = "{a}", relay = "{a}", main-0 = "{b}" }}
 [load.limits]
 duration_s = 8.0
 drain_s = 5.0
-[load.bounds]
-lateness_p99_ms = 1e6
-loop_lag_p99_ms = 1e6
-cpu_share_p90 = 100.0
-merged_share = 1.0
 [link]
 driver = "relay"
 [[cells]]
@@ -52,10 +47,8 @@ policy.routing.relay_bound_ms = 0.0
 
 
 def run(tmp_path: Path, **urls: str) -> subprocess.CompletedProcess[str]:
-    experiment = tmp_path / "degraded.toml"
-    experiment.write_text(EXPERIMENT.format(**urls))
-    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    started = run_command(tmp_path, EXPERIMENT.format(**urls))
+    return subprocess.run(started, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_the_record_says_that_nothing_was_transferred(tmp_path: Path) -> None:
@@ -84,9 +77,9 @@ def test_the_record_says_that_nothing_was_transferred(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_an_endpoint_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    experiment = tmp_path / "degraded.toml"
-    experiment.write_text(EXPERIMENT.format(a="http://a", b="http://b").replace("prefill = ", "other = "))
-    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    text = EXPERIMENT.format(a="http://a", b="http://b").replace("prefill = ", "other = ")
+    ended = subprocess.run(
+        run_command(tmp_path, text), capture_output=True, text=True, timeout=60, check=False
+    )
     assert ended.returncode == 2
     assert "cluster.endpoints: none for prefill-0; there are other, relay, main-0" in ended.stderr

@@ -17,6 +17,7 @@ import pytest
 from harness.experiment.decision_replay import replay_decisions
 from reports.run import Run
 from reports.runinfo import RunState
+from tests.experiment.launch import run_command
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -34,11 +35,6 @@ keep_output_ids = true
 [load.limits]
 duration_s = {duration_s}
 drain_s = 5.0
-[load.bounds]
-lateness_p99_ms = 1e6
-loop_lag_p99_ms = 1e6
-cpu_share_p90 = 100.0
-merged_share = 1.0
 [link]
 driver = "relay"
 [[cells]]
@@ -52,19 +48,8 @@ policy.routing.relay_bound_ms = 20.0
 
 
 def start(tmp_path: Path, duration_s: float) -> subprocess.Popen[str]:
-    experiment = tmp_path / "small.toml"
-    experiment.write_text(EXPERIMENT.format(duration_s=duration_s))
-    command = [
-        sys.executable,
-        "-m",
-        "harness.cli",
-        "run",
-        str(experiment),
-        "--out",
-        str(tmp_path / "runs"),
-        "--json",
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = run_command(tmp_path, EXPERIMENT.format(duration_s=duration_s), "--json")
+    return subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run_dir(tmp_path: Path) -> Path:
@@ -176,10 +161,9 @@ def test_nothing_outlives_a_killed_runner(tmp_path: Path) -> None:
 
 
 def test_a_transport_that_a_relay_cannot_carry_is_refused(tmp_path: Path) -> None:
-    experiment = tmp_path / "small.toml"
     text = EXPERIMENT.format(duration_s=5).replace("[cluster]", '[cluster]\ntransport = "nixl"')
-    experiment.write_text(text)
-    command = [sys.executable, "-m", "harness.cli", "run", str(experiment), "--out", str(tmp_path / "runs")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(
+        run_command(tmp_path, text), capture_output=True, text=True, timeout=100, check=False
+    )
     assert ended.returncode == 1
     assert "transport 'nixl' has connections of its own, which the relay does not carry" in ended.stderr
